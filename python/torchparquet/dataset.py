@@ -4,61 +4,63 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument
+from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.iterable_only import IterableOnly
-from torchparquet._impl.batches.pack import Pack
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.checks import checked_int, explaining_arguments
+from torchparquet._impl.checks import checked_bool, checked_int, explaining_arguments
 from torchparquet._impl.files.cache_file import CacheArgument
-from torchparquet._impl.files.footers.decryption import DecryptionArgument
+from torchparquet._impl.files.footers.decryption import DecryptionArgument, file_keys
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import SourceArgument
 from torchparquet._impl.files.remote.storage import StorageArguments, block_cache
+from torchparquet._impl.functions.decoders import decoders_of
 from torchparquet._impl.functions.transforms import Processor, Transform
 from torchparquet._impl.metrics.read_metrics import Metrics
-from torchparquet._impl.mixing.unbatched import UnbatchedDataset
 from torchparquet._impl.plan.epoch_plan import EpochPlan
-from torchparquet._impl.plan.plan_options import Balance, Even, PlanOptions, requested_window
-from torchparquet._impl.plan.row_places import Reach
+from torchparquet._impl.plan.plan_options import Even, PlanOptions, requested_window
 from torchparquet._impl.plan.topology import Topology
 from torchparquet._impl.ranks.distribution import ShardDistribution, shard_distribution
 from torchparquet._impl.ranks.membership import Membership
 from torchparquet._impl.ranks.orphans import end_orphaned_worker
-from torchparquet._impl.ranks.second_sharding import (
-    num_dropped_by_accelerate,
-    refuse_second_sharding,
-)
+from torchparquet._impl.ranks.second_sharding import num_dropped_by_accelerate
 from torchparquet._impl.ranks.sharding import (
     in_worker,
     num_workers_of_caller,
     refuse_second_batching,
 )
+from torchparquet._impl.reading.device_stage import parsed_device
 from torchparquet._impl.reading.read_options import ReadOptions
+from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet._impl.rows.filters import FiltersArgument
 from torchparquet._impl.rows.row_numbers import RowsArgument
 from torchparquet._impl.rows.select_rows import RowArguments
 from torchparquet._impl.rows.splits import SplitArgument
-from torchparquet._impl.sequences.by_length import ByLength
+from torchparquet._impl.sequences.grouped_streams import GroupedOpener
 from torchparquet._impl.session.assembly import (
-    ColumnArguments,
-    DataArguments,
-    DeliveryArguments,
-    IterationOptions,
-    assemble,
+    Source,
+    check_together,
+    checked_count,
+    make_planner,
+    transforms_of,
+    window_of_row_groups,
 )
+from torchparquet._impl.session.dataset_session import DatasetSession
 from torchparquet._impl.session.dynamic import DynamicIteration
 from torchparquet._impl.session.iteration import Iteration, SkippingIteration
+from torchparquet._impl.session.rank_check import Compared, RankCheck
 from torchparquet._impl.session.state import OtherData
+from torchparquet.options import Ahead, ByLength, Order, Pack, Ranks
+from torchparquet.unbatched import UnbatchedDataset
 
 if TYPE_CHECKING:
     import torch
     import torch.distributed as dist
-    from torch._C._distributed_c10d import Store
     from torch.distributed.device_mesh import DeviceMesh
 
 
@@ -88,43 +90,34 @@ class ParquetDataset(IterableOnly[Batch]):
         batch_size: int | ByLength | None,
         columns: ColumnsArgument = None,
         nulls: NullsArgument = None,
-        pack: Pack | None = None,
+        row_ids: bool = False,
         filters: FiltersArgument = None,
         rows: RowsArgument = None,
         split: SplitArgument = None,
+        pack: Pack | None = None,
         shuffle: bool = False,
         seed: int = 0,
         shuffle_window: int | str | None = None,
-        shuffle_within_rank: bool = False,
         drop_last: bool = False,
         even: Even = "split",
-        balance: Balance = "rows",
-        canonical_world_size: int | None = None,
+        order: Order | None = None,
         num_epochs: int | None = 1,
         limit_steps: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
-        device_mesh: DeviceMesh | None = None,
-        mesh_dims: str | Sequence[str] | None = None,
-        process_group: dist.ProcessGroup | None = None,
-        store: Store | None = None,
-        row_ids: bool = False,
+        ranks: DeviceMesh | dist.ProcessGroup | Ranks | None = None,
+        processors: Mapping[str, Processor] | None = None,
+        transform: Transform | Ahead | None = None,
         num_threads: int | None = None,
-        cpus: Sequence[int] | None = None,
         max_memory: int | str = "1GiB",
         pin_memory: bool | None = None,
         device: torch.device | str | None = None,
-        check_ranks: bool = True,
-        processors: Mapping[str, Processor] | None = None,
-        transform: Transform | None = None,
-        transform_threads: int | None = None,
-        transform_processes: int | None = None,
-        decryption_properties: DecryptionArgument = None,
-        manifest_cache: CacheArgument = None,
         storage_options: Mapping[str, Any] | None = None,
         filesystem: Any = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_limit: int | None = None,
+        manifest_cache: CacheArgument = None,
+        decryption_properties: DecryptionArgument = None,
         fetch_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Find the files, read their footers and check the options; no thread outlives the call.
@@ -151,8 +144,7 @@ class ParquetDataset(IterableOnly[Batch]):
                 "mask", "empty" or a fill value; or a dict of these by column, such as
                 `{"age": 0}`, in which "*" stands for all others. None for "nan" in float
                 columns and "error" elsewhere.
-            pack: Pack lists, such as the tokens of documents, into sequences of one length; see
-                `Pack`. A row is then a sequence, for all other arguments.
+            row_ids: Add `batch["row.id"]`, int64 `[B]`: global row number, in file order.
             filters: Read the rows for which this is true, as in pandas and pyarrow: tuples such as
                 `[("x", ">", 3), ("lang", "in", ["de", "fr"])]`, all of which must hold; a list of
                 such lists, one of which must hold; a pyarrow `Expression`; or SQL such as
@@ -168,6 +160,8 @@ class ParquetDataset(IterableOnly[Batch]):
             split: Read one part of a split: a `Split`, or its name, fractions, seed and column,
                 such as `("train", {"train": 0.9, "val": 0.1}, 0, "user_id")`. If several of
                 `filters`, `rows` and `split` are given, rows must satisfy all of them.
+            pack: Pack lists, such as the tokens of documents, into sequences of one length; see
+                `Pack`. A row is then a sequence, for all other arguments.
             shuffle: Permute row groups, and rows within windows of them, differently in each
                 epoch.
             seed: The key of the permutation; the same on all ranks.
@@ -175,21 +169,14 @@ class ParquetDataset(IterableOnly[Batch]):
                 together; 0 for none. Or a number of rows, such as "1_000_000 rows": longer row
                 groups are then cut, and their parts permuted like row groups. None for 8 row
                 groups, or as many as fit in half of `max_memory` if that is fewer.
-            shuffle_within_rank: Shard row groups in file order and permute each rank's own. A rank
-                then reads the same files in every epoch, so node-local caches stay useful.
             drop_last: Drop a last batch that is not full.
             even: How all ranks get the same number of steps: "split" balances rows to within
                 one, "drop" stops at the shortest share, "pad" repeats rows and marks them in
                 `batch["row.valid"]`, "none" lets step counts differ. With "dynamic" each rank
                 takes the next row group when it is ready for one, so no rank waits for a slow
-                one. Each row is read once. It is for work without collectives; see `store`.
-            balance: The quantity that ranks get equal amounts of: "rows", or "bytes" of the
-                compressed columns, which is closer to the cost of reading. "bytes" does not go
-                with `even="split"`.
-            canonical_world_size: A number of ranks whose global batches other worlds keep: every
-                world whose number of ranks divides it, with the same product of ranks and
-                `batch_size`. With both `drop_last` and `even="none"` it must equal the number of
-                ranks.
+                one. Each row is read once. It is for work without collectives. All processes must
+                make the same passes, in the same order, or rows are read twice or not at all.
+            order: How row groups are divided among ranks, where it matters: an `Order`.
             num_epochs: How many epochs one iteration reads; None for epochs without end. An
                 iteration ends after an epoch whose number, counted from 1, is a multiple of it.
             limit_steps: The most batches of an epoch that this rank delivers; None for all.
@@ -198,19 +185,15 @@ class ParquetDataset(IterableOnly[Batch]):
                 each iteration and each `len`. So these may still be set up after the data set is
                 made. A rank that changes later changes the length.
             world_size: Number of data-parallel ranks; give it with `rank`.
-            device_mesh: Take rank and world size from its data-parallel dimensions. Processes
-                that differ only in other dimensions (tensor, context, pipeline) read the same.
-            mesh_dims: The data-parallel dimensions: a name, or several that count as one rank,
-                row-major. None for "dp", or "dp_replicate" and "dp_shard", or the only dimension.
-            process_group: Take rank and world size from this group.
-            store: A store of torch.distributed, for `even="dynamic"`. All processes that get the
-                same store share the rows of a pass, whatever their ranks. None for the store that
-                torch.distributed was initialised with. All processes must make the same passes,
-                in the same order.
-            row_ids: Add `batch["row.id"]`, int64 `[B]`: global row number, in file order.
+            ranks: Which processes the data-parallel ranks are: a DeviceMesh, a ProcessGroup, or a
+                `Ranks`. None for the world of torch.distributed.
+            processors: A dict of callables by column. Each gets its column's tensor or `Jagged`
+                of every batch and returns the value that replaces it.
+            transform: A callable that gets each batch, after the processors, and returns the dict
+                to deliver. Both run on the thread that iterates; or ahead of it, on threads or
+                processes: `Ahead(function, threads=8)`. They do not affect the order, states or
+                the comparison of ranks. Workers that are not forked need them picklable.
             num_threads: Decode threads; None for this process's share of the processors.
-            cpus: Numbers of the processors that decode threads run on, such as all of the
-                device's NUMA node. None for all that the process may use. On Linux.
             max_memory: Bound of the memory of batches in flight: bytes, or a size such as "512MiB"
                 or "1G" (10^9 bytes).
             pin_memory: Deliver batches in page-locked memory; None to do so if CUDA is available.
@@ -219,27 +202,6 @@ class ParquetDataset(IterableOnly[Batch]):
                 current one. The next batch is copied while the loop works on this one. The loop's
                 stream waits for the copy; the loop itself does not. Not with DataLoader workers.
                 None for the CPU.
-            check_ranks: Compare the ranks before the second batch, see `check_ranks_agree`.
-            processors: A dict of callables by column. Each gets its column's tensor or `Jagged`
-                of every batch and returns the value that replaces it.
-            transform: A callable that gets each batch, after the processors, and returns the dict
-                to deliver. Both run on the thread that iterates. They do not affect the order,
-                states or the comparison of ranks. Workers that are not forked need them picklable.
-            transform_threads: Apply the functions in this number of background threads. For
-                functions that release the GIL, such as image decoders. Twice as many batches are
-                held in addition to `max_memory`. Order and states stay exact.
-            transform_processes: The same in this number of processes, for functions that hold the
-                GIL. They must be picklable. Tensors are sent both ways through shared memory. Not
-                with DataLoader workers.
-            decryption_properties: Keys of encrypted files: pyarrow's `FileDecryptionProperties`
-                for all of them, or a function that takes a path and returns the properties of the
-                file, or None. The key service is called only while footers are read. Spawned
-                workers need a function that they can import.
-            manifest_cache: A file that keeps the content of the footers, for data sets of
-                thousands of files. While all files have the sizes, times of change and inodes
-                (in a store: ETags) that it lists, no footer is read. Otherwise all are, and it is
-                written again. It may be a URL. `balance="bytes"` writes a cache again that was
-                made without it. Ranks may share the file.
             storage_options: Options of the store in the URLs, such as credentials, by the names
                 of pandas (fsspec) or Polars.
             filesystem: A file system of fsspec or `pyarrow.fs` for the paths, in place of URLs
@@ -249,6 +211,15 @@ class ParquetDataset(IterableOnly[Batch]):
                 effect on files on disk.
             cache_limit: The most bytes of the cache; None for 64 GiB. The least recently used
                 blocks are removed.
+            manifest_cache: A file that keeps the content of the footers, for data sets of
+                thousands of files. While all files have the sizes, times of change and inodes
+                (in a store: ETags) that it lists, no footer is read. Otherwise all are, and it is
+                written again. It may be a URL. `balance="bytes"` writes a cache again that was
+                made without it. Ranks may share the file.
+            decryption_properties: Keys of encrypted files: pyarrow's `FileDecryptionProperties`
+                for all of them, or a function that takes a path and returns the properties of the
+                file, or None. The key service is called only while footers are read. Spawned
+                workers need a function that they can import.
             fetch_options: How patient the HTTP client is: `max_tries` of a range (10),
                 `max_seconds` from its first failure to its last try (180), `max_connections` of
                 the process (its share of 64 of this machine; the first data set decides for all),
@@ -265,51 +236,112 @@ class ParquetDataset(IterableOnly[Batch]):
             ValueError: An argument is out of its range, or the files hold no row.
         """
         super().__init__()
-        window_chunks, window_rows = (window := requested_window(shuffle_window)) or (0, 0)
+        by_length = batch_size if isinstance(batch_size, ByLength) else None
+        window = requested_window(shuffle_window)
+        window_chunks, window_rows = window or (0, 0)
+        plan = PlanOptions(
+            batch_size=1 if isinstance(batch_size, ByLength) else batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            even=even,
+            drop_last=drop_last,
+            shuffle_window=window_chunks,
+            window_rows=window_rows,
+            order=Order() if order is None else order,
+        )
+        reading = ReadOptions(num_threads, max_memory, pin_memory)
+        membership = Membership(rank, world_size, ranks)
+        num_epochs = checked_count("num_epochs", num_epochs)
+        limit_steps = checked_count("limit_steps", limit_steps)
+        checked_bool("row_ids", row_ids)
+        check_together(
+            plan,
+            membership,
+            pack=pack,
+            by_length=by_length,
+            num_epochs=num_epochs,
+            limit_steps=limit_steps,
+        )
+        ahead = transform if isinstance(transform, Ahead) else None
+        function = transform.function if isinstance(transform, Ahead) else transform
         kept = block_cache(cache_dir, cache_limit)
-        self._feed = assemble(
-            Membership(rank, world_size, device_mesh, mesh_dims, process_group, store),
-            DataArguments(
-                paths,
-                ColumnArguments(columns, nulls, pack, batch_size),
-                RowArguments(filters, rows, split),
-                decryption_properties,
-                manifest_cache,
-                StorageArguments(storage_options, filesystem, kept, fetch_options),
-            ),
-            PlanOptions(
-                1 if isinstance(batch_size, ByLength) else batch_size,
-                shuffle=shuffle,
-                seed=seed,
-                even=even,
-                drop_last=drop_last,
-                balance=balance,
-                shuffle_within_rank=shuffle_within_rank,
-                shuffle_window=window_chunks,
-                window_rows=window_rows,
-            ),
-            IterationOptions(
-                num_epochs, limit_steps, window, canonical_world_size, row_ids, check_ranks
-            ),
-            ReadOptions(num_threads, max_memory, pin_memory, cpus),
-            DeliveryArguments(
-                device, processors, transform, transform_threads, transform_processes
-            ),
+        source = Source(
+            paths=paths,
+            rows=RowArguments(filters, rows, split),
+            keys=file_keys(decryption_properties),
+            manifest_cache=manifest_cache,
+            storage=StorageArguments(storage_options, filesystem, kept, fetch_options),
+            membership=membership,
+            num_threads=reading.num_threads,
+        )
+        by_bytes = plan.order.balance == "bytes"
+        manifest = source.open(with_sizes=by_bytes)
+        find_words = source.word_pass(manifest, reading).find
+        fields = resolve_columns(columns, manifest, nulls, pack, find_words)
+        read, samples = source.samples(manifest, fields, reading, by_length or pack)
+        row_group_bytes = None
+        if by_bytes:
+            names = {name for field in fields for name in field.sources}
+            row_group_bytes = samples.bytes_of_columns(names)
+            read, samples = (replace(of, chunk_num_bytes=None) for of in (read, samples))
+        if by_length is not None:
+            window = window_of_row_groups(read, fields, plan, reading, window, row_ids=row_ids)
+            reading = replace(reading, pin_memory=False)  # Batches are copies of what is read.
+        planner = make_planner(
+            samples,
+            fields,
+            plan,
+            reading,
+            window=window,
+            limit_steps=limit_steps,
+            row_ids=row_ids,
+            row_group_bytes=row_group_bytes,
+        )
+        row_streams = StreamOpener(
+            manifest=read,
+            fields=fields,
+            options=reading,
+            row_ids=row_ids,
+            row_valid=even == "pad",
+            keys=source.keys,
+            device=parsed_device(device),
+        )
+        streams: StreamOpener | GroupedOpener = row_streams
+        if by_length is not None:
+            is_single = window in (None, (0, 0), (1, 0))
+            streams = GroupedOpener(
+                row_streams, samples, by_length, is_single, pins_for_device=pin_memory is not False
+            )
+        decoders = decoders_of(columns)
+        transforms = transforms_of(streams.names, decoders, processors, function)
+        if ahead is not None and transforms is None:
+            raise ValueError("Ahead needs functions: its own, processors, or Column(decode=)")
+        compared = Compared(samples, fields, {"num_epochs": num_epochs, "row_ids": row_ids})
+        self._session = DatasetSession(
+            membership,
+            planner,
+            RankCheck(membership, compared, enabled=membership.ranks.check),
+            streams,
+            num_epochs=num_epochs,
+            transforms=transforms,
+            kind=DynamicIteration if even == "dynamic" else Iteration,
+            is_dynamic=even == "dynamic",
+            ahead=ahead,
         )
 
     @property
     def manifest(self) -> Manifest:
         """The facts from footers: files, row groups, rows, bytes, schema and fingerprint."""
-        return self._feed.streams.manifest
+        return self._session.streams.manifest
 
     @property
     def fields(self) -> tuple[Field, ...]:
         """The tensors of a batch, `row.id` and `row.valid` aside, in order."""
-        return self._feed.streams.fields
+        return self._session.streams.fields
 
     def __repr__(self) -> str:
         """Return the numbers of files, row groups and rows, the order, and the first columns."""
-        manifest, options = self.manifest, self._feed.planner.options
+        manifest, options = self.manifest, self._session.planner.options
         files = f"{len(manifest.files):,} files, {manifest.num_row_groups:,} row groups"
         order = f"batch_size={options.batch_size}, shuffle={options.shuffle}"
         lines = [f"ParquetDataset: {files}, {manifest.num_rows:,} rows, {order}"]
@@ -321,7 +353,7 @@ class ParquetDataset(IterableOnly[Batch]):
     @property
     def num_epochs(self) -> int | None:
         """How many epochs one iteration reads; None for epoch after epoch without end."""
-        return self._feed.num_epochs
+        return self._session.num_epochs
 
     def marking_repeats(self) -> ParquetDataset:
         """Return a copy with `batch["row.valid"]`, as `even="pad"` has it: False for repeats.
@@ -329,7 +361,7 @@ class ParquetDataset(IterableOnly[Batch]):
         So an evaluation with `even="split"` can count each row once.
         """
         made = copy.copy(self)
-        made._feed.mark_repeats()
+        made._session = self._session.marking_repeats()
         return made
 
     def __iter__(self) -> Iteration:
@@ -345,15 +377,15 @@ class ParquetDataset(IterableOnly[Batch]):
                 DataLoader would stack them.
             RankMismatchError: Ranks disagree, see `check_ranks_agree`; the first time only.
         """
-        self._refuse_second_sharding()
+        self._session.refuse_second_sharding()
         refuse_second_batching(self)
         num_dropped = num_dropped_by_accelerate(self)
-        if self._feed.is_dynamic:
-            iteration: Iteration = DynamicIteration(self._feed)
+        if self._session.is_dynamic:
+            iteration: Iteration = DynamicIteration(self._session)
         elif num_dropped:
-            iteration = SkippingIteration(self._feed, num_dropped)
+            iteration = SkippingIteration(self._session, num_dropped)
         else:
-            iteration = Iteration(self._feed)
+            iteration = Iteration(self._session)
         end_orphaned_worker()
         return iteration
 
@@ -366,29 +398,21 @@ class ParquetDataset(IterableOnly[Batch]):
         a DataLoader worker it counts the worker's batches; `len(loader)` counts those of all
         workers.
         """
-        self._feed.refuse_dynamic("length")
-        topology = self._feed.membership.topology()
-        if not in_worker():
-            num_workers = num_workers_of_caller(self)
-            topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
-            return self._num_steps(topology, of_rank=True)
-        return self._num_steps(topology, of_rank=False)
+        self._session.refuse_dynamic("length")
+        worker = None if in_worker() else (0, max(1, num_workers_of_caller(self)))
+        return self._session.num_steps(self._session.topology(worker), of_rank=worker is not None)
 
     def num_steps(self, num_workers: int = 0) -> int:
         """Return the batches of this rank under a DataLoader with `num_workers` workers."""
-        self._feed.refuse_dynamic("number of steps")
+        self._session.refuse_dynamic("number of steps")
         checked_int("num_workers", num_workers, 0, 2**16)
-        topology = self._feed.membership.topology()
-        topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
-        return self._num_steps(topology, of_rank=True)
+        topology = self._session.topology((0, max(1, num_workers)))
+        return self._session.num_steps(topology, of_rank=True)
 
     @property
     def epoch(self) -> int:
         """The epoch of the iteration under way, or else that the next one will have."""
-        place = self._feed.live_place()
-        if place is None:
-            place = self._feed.progress.next_place()
-        return place.epoch
+        return self._session.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration read `epoch`; later iterations count up from there.
@@ -400,15 +424,8 @@ class ParquetDataset(IterableOnly[Batch]):
             ValueError: `epoch` is negative, or a loader of Accelerate that asks for it would
                 divide the batches among ranks a second time.
         """
-        self._refuse_second_sharding()
-        self._feed.progress.set_epoch(checked_int("epoch", epoch, 0, 2**62))
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Make the next iteration read `epoch` from its start, whatever state was loaded.
-
-        It is for data sets that read this one, as `mix` does.
-        """
-        self._feed.progress.begin_at(checked_int("epoch", epoch, 0, 2**62))
+        self._session.refuse_second_sharding()
+        self._session.set_epoch(checked_int("epoch", epoch, 0, 2**62))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the latest iteration: the batches that it has returned.
@@ -422,7 +439,7 @@ class ParquetDataset(IterableOnly[Batch]):
             RuntimeError: DataLoader workers iterated the data set. Only they know the state, which
                 torchdata's `StatefulDataLoader` asks them for.
         """
-        return self._feed.latest_state()
+        return self._session.latest_state()
 
     def state_at_row(self, num_rows: int) -> dict[str, Any]:
         """Return a state after `num_rows` rows of each rank in the present world.
@@ -434,18 +451,7 @@ class ParquetDataset(IterableOnly[Batch]):
         Raises:
             ValueError: The shares of `canonical_world_size` are not even.
         """
-        return self._feed.state_at_row(num_rows)
-
-    def reaches(self, num_workers: int = 0) -> list[Reach]:
-        """Return how far this rank is in the epoch under way or to come, for each worker."""
-        self._feed.refuse_dynamic("length")
-        topology = self._feed.membership.topology()
-        topologies = [topology]
-        if not in_worker() and num_workers > 0:
-            workers = range(num_workers)
-            rank, world_size = topology.rank, topology.world_size
-            topologies = [Topology(rank, world_size, of, num_workers) for of in workers]
-        return [self._feed.planner.reach(self._feed.present_place(of), of) for of in topologies]
+        return self._session.state_at_row(num_rows)
 
     def load_state_dict(self, state: dict[str, Any], other_data: OtherData = "error") -> None:
         """Make the next iteration resume where `state` was taken, without reading earlier rows.
@@ -467,7 +473,7 @@ class ParquetDataset(IterableOnly[Batch]):
                 options, or of other data with ``"error"``. The message names the difference. Or
                 `other_data` is another word.
         """
-        self._feed.load_state_dict(state, other_data)
+        self._session.load_state_dict(state, other_data)
 
     def seek(self, step: int) -> None:
         """Make batch `step` of the epoch, counted from 0, the next one, without reading others.
@@ -478,42 +484,36 @@ class ParquetDataset(IterableOnly[Batch]):
             TypeError: `step` is not an int.
             ValueError: The epoch has no such batch, or another world delivered it.
         """
-        self._feed.refuse_dynamic("step to go to")
+        self._session.refuse_dynamic("step to go to")
         step = checked_int("step", step, 0, 2**62)
-        latest = self._feed.live_iteration()
-        if latest is not None:
-            latest.seek(step)
-        else:
-            self._feed.progress.move(step)
+        self._session.seek(step)
 
     def skip(self, num_steps: int) -> None:
         """Pass over the next `num_steps` batches without reading them; see `seek`."""
-        self._feed.refuse_dynamic("step to go to")
+        self._session.refuse_dynamic("step to go to")
         num_steps = checked_int("num_steps", num_steps, 0, 2**62)
-        place = self._feed.live_place()
+        place = self._session.live_position()
         if place is not None:
             self.seek(place.steps_before + place.steps + num_steps)
         else:
-            self._feed.progress.move(num_steps, by=True)
+            self._session.move(num_steps, by=True)
 
     def get_shard_distribution_info(self) -> ShardDistribution:
         """Return how the row groups of the epoch are dealt among ranks and workers."""
-        self._feed.refuse_dynamic("distribution")
-        topology = self._feed.membership.topology()
-        place = self._feed.present_place(topology)
-        plan = self._feed.planner.present_plan(place)
+        self._session.refuse_dynamic("distribution")
+        topology = self._session.topology()
+        place = self._session.present_place(topology)
+        plan = self._session.planner.present_plan(place)
         return shard_distribution(self.manifest, plan, topology)
 
     def plan(self, epoch: int | None = None, num_workers: int = 0) -> EpochPlan:
         """Return the plan of `epoch` (None: the current one) for all ranks and workers."""
-        self._feed.refuse_dynamic("plan")
-        topology = self._feed.membership.topology()
-        if not in_worker():
-            topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
-        place = self._feed.present_place(topology)
+        self._session.refuse_dynamic("plan")
+        topology = self._session.topology(None if in_worker() else (0, max(1, num_workers)))
+        place = self._session.present_place(topology)
         if epoch is not None and epoch != place.epoch:
-            place = self._feed.planner.begin(epoch, topology)
-        return self._feed.planner.present_plan(place)
+            place = self._session.planner.begin(epoch, topology)
+        return self._session.planner.present_plan(place)
 
     def topology(self) -> Topology:
         """Return this process's data-parallel rank and DataLoader worker.
@@ -521,7 +521,7 @@ class ParquetDataset(IterableOnly[Batch]):
         Raises:
             ValueError: The environment and the arguments disagree about it.
         """
-        return self._feed.membership.topology()
+        return self._session.topology()
 
     def data_parallel_groups(self) -> list[dist.ProcessGroup | None]:
         """Return the process groups that make up the data-parallel ranks, slowest first.
@@ -529,7 +529,7 @@ class ParquetDataset(IterableOnly[Batch]):
         There is one for each data-parallel dimension of the mesh. Without a mesh it is the given
         group, or None for the default group.
         """
-        return self._feed.membership.data_parallel_groups()
+        return self._session.membership.data_parallel_groups()
 
     def check_ranks_agree(self, num_workers: int = 0) -> None:
         """Check that all ranks are about to read the same data in the same order.
@@ -538,11 +538,11 @@ class ParquetDataset(IterableOnly[Batch]):
         columns and how each is read, every option that shapes the order, the number of ranks and
         workers, and the next epoch and batch, also after a state was loaded. Each data-parallel
         rank must have the same number of processes. Model-parallel peers are compared too: all
-        processes of `device_mesh`, or else those of `process_group`, or else the world.
+        processes of the mesh of `ranks`, or else those of its group, or else the world.
 
         Under an initialised torch.distributed the first iteration compares by itself, once, when
         its second batch is asked for: a look at one batch waits for nobody. There are three
-        exceptions: `check_ranks=False`; `rank` and
+        exceptions: `Ranks(check=False)`; `rank` and
         `world_size` given without a group or mesh; and DataLoader workers, which cannot talk to
         other ranks. With workers, call this before the loop. Every rank must call it, in the same
         order as it first iterates or compares other data sets. The comparison goes through
@@ -557,7 +557,7 @@ class ParquetDataset(IterableOnly[Batch]):
                 raise it.
         """
         checked_int("num_workers", num_workers, 0, 2**16)
-        self._feed.rank_check.compare(partial(self._feed.standing, num_workers))
+        self._session.rank_check.compare(partial(self._session.standing, num_workers))
 
     def metrics(self, *, all_iterations: bool = False) -> Metrics:
         """Return how fast this process reads, and whether reading or the loop is slower.
@@ -574,14 +574,11 @@ class ParquetDataset(IterableOnly[Batch]):
                 within a worker `torch.utils.data.get_worker_info().dataset.metrics()` returns
                 them.
         """
-        if all_iterations:
-            return self._feed.totals.metrics()
-        self._feed.progress.check_own("data set", "metrics")
-        return self._feed.latest_totals.metrics()
+        return self._session.metrics(all_iterations=all_iterations)
 
     def close(self) -> None:
         """End all iterations of this process and free their memory. The data set stays usable."""
-        self._feed.close()
+        self._session.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes; a subclass may leave out those that cannot be copied."""
@@ -595,23 +592,12 @@ class ParquetDataset(IterableOnly[Batch]):
         """Return a copy that counts epochs on its own."""
         made = type(self).__new__(type(self))
         made.__setstate__(self.__getstate__())
-        made._feed = copy.copy(self._feed)
+        made._session = copy.copy(self._session)
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ParquetDataset:
         """Return `copy.copy`: copies share only objects that never change."""
         return copy.copy(self)
-
-    def _num_steps(self, topology: Topology, *, of_rank: bool) -> int:
-        place = self._feed.present_place(topology)
-        return self._feed.planner.num_steps(place, topology, of_rank=of_rank)
-
-    def _refuse_second_sharding(self) -> None:
-        # A user who declares one process for everything may have a loader divide it.
-        membership = self._feed.membership
-        reads_all = membership.is_alone and membership.topology().world_size == 1
-        if not reads_all:
-            refuse_second_sharding()
 
     def unbatched(
         self,
@@ -634,4 +620,4 @@ class ParquetDataset(IterableOnly[Batch]):
         Raises:
             TypeError: A processor or the transform cannot be called.
         """
-        return UnbatchedDataset(self, processors, transform)
+        return UnbatchedDataset(self, self._session, processors, transform)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -49,7 +50,9 @@ def test_a_second_thread_in_next_is_refused_in_words(kind: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(next, iterator)
         assert held.begun.wait(60)
-        with pytest.raises(RuntimeError, match=r"another thread.*lock around next"):
+        with pytest.raises(
+            RuntimeError, match=r"one thread at a time: give each thread its own iterator"
+        ):
             next(iterator)
         held.may_go_on.set()
         found = [first.result(), *iterator]
@@ -76,6 +79,57 @@ def test_threads_that_take_turns_get_each_batch_once() -> None:
     for thread in threads:
         thread.join()
     assert sorted(found) == list(range(NUM_ROWS))
+
+
+# What an iterator can do beside `next`
+
+
+def opened(kind: str) -> Any:
+    dataset = open_dataset(even="dynamic" if kind == "dynamic" else "split")
+    rows: Any = {"within_batch": True, "batch_size": 20} if kind == "mix of rows" else {}
+    if kind.startswith(("mix", "rows of a mix")):
+        dataset = mix([dataset, open_dataset()], **rows)  # type: ignore[assignment]
+    return dataset.unbatched() if kind.startswith("rows") else dataset
+
+
+ITERATORS = ["data set", "rows", "mix", "mix of rows", "rows of a mix", "dynamic"]
+
+
+@pytest.mark.parametrize("kind", ITERATORS)
+def test_every_iterator_has_a_state_or_says_why_not(kind: str) -> None:
+    iterator, other = iter(opened(kind)), iter(opened(kind))
+    next(iterator), next(iterator)
+    if kind == "dynamic":
+        for call in (iterator.state_dict, lambda: iterator.load_state_dict({})):
+            with pytest.raises(TypeError, match="has no state"):
+                call()
+        return
+    state = iterator.state_dict()
+    rest = [item["x"].tolist() for item in iterator]
+    next(other)
+    other.load_state_dict(state)
+    assert [item["x"].tolist() for item in other] == rest
+    iterator.load_state_dict(state)  # one that has ended too
+    assert [item["x"].tolist() for item in iterator] == rest
+
+
+@pytest.mark.parametrize("kind", ITERATORS)
+def test_every_iterator_seeks_or_says_why_not(kind: str) -> None:
+    iterator = iter(opened(kind))
+    next(iterator)
+    if kind != "data set":
+        with pytest.raises(TypeError, match="no step to go to"):
+            iterator.seek(3)
+        next(iterator)
+        return
+    iterator.seek(3)
+    assert next(iterator)["x"].tolist() == list(range(60, 80))
+
+
+@pytest.mark.parametrize("kind", ITERATORS)
+def test_no_iterator_can_be_pickled(kind: str) -> None:
+    with pytest.raises(TypeError, match="cannot pickle"):
+        pickle.dumps(iter(opened(kind)))
 
 
 # Items by number

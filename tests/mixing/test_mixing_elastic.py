@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from torch.utils.data import DataLoader
 
-from torchparquet import ParquetDataset, mix
+from torchparquet import Order, ParquetDataset, mix
 
 ROWS = (83, 47, 29)
 WEIGHTS = (3, 2, 1)
@@ -249,7 +249,7 @@ def test_one_batch_per_row_group(paths: Any, kind: str) -> None:
 def test_canonical_worlds(paths: Any, kind: str, before: int, after: int) -> None:
     """Lanes of a batch are used up one after the other."""
     for cut in (0.2, 0.5, 0.8):
-        run = Run(paths, kind, canonical_world_size=4)
+        run = Run(paths, kind, order=Order(canonical_world_size=4))
         run.leg(before, cut, batch_size=16 // before)
         run.leg(after, batch_size=16 // after)
         assert run.counts() == Counter(every_row()), cut
@@ -315,7 +315,9 @@ def rows_in(batches: Any) -> Any:
     return [batch["id"].tolist() for batch in batches]
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": None}, {"canonical_world_size": 2}])
+@pytest.mark.parametrize(
+    "options", [{}, {"batch_size": None}, {"order": Order(canonical_world_size=2)}]
+)
 @pytest.mark.parametrize("window", [0, 3])
 def test_a_state_after_a_row(paths: Any, options: dict[str, Any], window: int) -> None:
     """In the same world the rest of the batch comes first; in another one all rows, once."""
@@ -348,7 +350,7 @@ def test_a_state_after_a_row(paths: Any, options: dict[str, Any], window: int) -
             assert list(itertools.chain(*rest)) == streams[rank][num_rows:]
             # Only the first of them is short.
             assert rest[1:] == whole[rank][len(whole[rank]) - len(rest) + 1 :]
-        if "canonical_world_size" in options:
+        if "order" in options:
             continue
         found = streams[0][:num_rows] + streams[1][:num_rows]
         for rank in range(3):
@@ -408,29 +410,14 @@ def test_seek_goes_to_a_whole_batch(paths: Any) -> None:
     assert rows_in([next(batches)]) == [whole[3]]
 
 
-def test_states_of_mixes_saved_before_rows_were_counted_in_legs(paths: Any) -> None:
-    """The state of a data set before its first held batch, and how many rows of that are used."""
-    mixed = open_mix(paths, "rows")
-    stream = iter(mixed)
-    taken = [next(stream) for _ in range(4)]
-    state = mixed.state_dict()
-    for source in state["sources"]:
-        world, workers, batch_size, steps, *rows = source["state"]["legs"][0]
-        source["state"]["legs"] = [[world, workers, batch_size, steps]]
-        source["used"] = sum(rows)
-        source["taken"] = steps * batch_size + source["used"]
-    state["progress"]["sizes"] = list(ROWS)
-    del state["progress"]["over"]
-    assert any(source["used"] for source in state["sources"])
-    resumed = open_mix(paths, "rows")
-    resumed.load_state_dict(state)
-    assert rows_in(resumed) == rows_in(stream)
-    found = list(itertools.chain(*map(rows_of, taken)))
-    for rank in range(3):
-        resumed = open_mix(paths, "rows", rank, 3)
-        resumed.load_state_dict(state)
-        found += itertools.chain(*map(rows_of, resumed))
-    assert Counter(found) == Counter(every_row())
+@pytest.mark.parametrize("kind", [*KINDS, "rows one by one"])
+def test_a_state_of_a_release_before_is_refused(paths: Any, kind: str) -> None:
+    mixed = open_mix(paths, kind)
+    dataset = mixed.unbatched() if kind == "rows one by one" else mixed
+    state = dataset.state_dict()
+    (state["state"] if dataset is not mixed else state)["format"] = 1
+    with pytest.raises(ValueError, match=r"format 2, got format 1.*another release"):
+        dataset.load_state_dict(state)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,10 +15,9 @@ from torchparquet._impl.plan.plan_options import requested_window
 from torchparquet._impl.reading.read_options import parse_size
 
 if TYPE_CHECKING:
-    from torchparquet._impl.batches.pack import Strategy
     from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.sequences.by_length import ByLength
     from torchparquet.dataset import ParquetDataset
+    from torchparquet.options import ByLength, Strategy
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -294,7 +293,7 @@ def order_options(function: Function) -> Function:
 
 
 @dataclass(frozen=True)
-class Order:
+class OrderOptions:
     """The options that shape the order of an epoch, named as `ParquetDataset`'s arguments."""
 
     batch_size: int
@@ -338,7 +337,7 @@ class Order:
 
     @property
     def _by_length(self) -> ByLength | None:
-        from torchparquet._impl.sequences.by_length import ByLength
+        from torchparquet.options import ByLength
 
         if self.by_length is None:
             return None
@@ -353,8 +352,8 @@ class Order:
 
     def dataset(self, paths: Any, world_size: int, **options: Any) -> ParquetDataset:
         """Return the data set of rank 0 of a world."""
-        from torchparquet._impl.batches.pack import Pack
         from torchparquet.dataset import ParquetDataset
+        from torchparquet.options import Order, Pack
 
         return ParquetDataset(
             paths,
@@ -365,7 +364,7 @@ class Order:
             even=self.even,  # type: ignore[arg-type]
             drop_last=self.drop_last,
             filters=self.filters,
-            canonical_world_size=self.canonical_world_size,
+            order=Order(canonical_world_size=self.canonical_world_size),
             pack=Pack(self.pack, self.pack_length, self.pack_strategy, self.pack_separator)
             if self.pack
             else None,

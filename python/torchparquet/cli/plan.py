@@ -11,7 +11,7 @@ from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.plan.plan_options import ANY_CHUNKS
 from torchparquet.cli.arguments import (
-    Order,
+    OrderOptions,
     batch_size_option,
     column_option,
     debug_option,
@@ -61,7 +61,7 @@ def command(
     there are many. It goes through the data in the order of files. A darker cell means that the
     rank reads more of these rows.
     """
-    draw, options = checked_plot(plot), Order(**order)
+    draw, options = checked_plot(plot), OrderOptions(**order)
     console = make_console()
     chosen: list[str] | None = list(columns)
     if options.pack:

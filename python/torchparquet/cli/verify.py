@@ -12,7 +12,7 @@ from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet.cli.arguments import (
-    Order,
+    OrderOptions,
     batch_size_option,
     column_option,
     debug_option,
@@ -64,7 +64,7 @@ def command(
     reader deals an epoch among the ranks and workers of each --world-size, and the command counts
     the rows that each gets. Exit code 1 if anything is wrong.
     """
-    dealt = Order(**order)
+    dealt = OrderOptions(**order)
     options = ReadOptions(num_threads, dealt.max_memory, pin_memory=False)
     with progress("footers", None) as advance:
         manifests, without_rows, unreadable = open_files(paths, advance, storage)
@@ -105,7 +105,7 @@ def _audits(
     world_sizes: tuple[int, ...],
     num_workers: int,
     options: ReadOptions,
-    order: Order,
+    order: OrderOptions,
 ) -> list[dict[str, Any]]:
     files, reach = paths_of(manifests)
     try:

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from torchparquet._impl.files.schemas import listed, no_such_column
+from torchparquet._impl.checks import listed
+from torchparquet._impl.files.schemas import no_such_column
 from torchparquet._impl.processors import num_processors
 from torchparquet._impl.rows.fragments import Fragments
 from torchparquet._impl.rows.pruning.bloom_filters import ANYTHING, Alternatives

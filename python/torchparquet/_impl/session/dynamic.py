@@ -27,15 +27,18 @@ from torchparquet._impl.plan.plan_options import Int64Array
 from torchparquet._impl.plan.share import Share
 from torchparquet._impl.ranks.agreement import start_of_job
 from torchparquet._impl.ranks.sharding import in_worker
+from torchparquet._impl.reading.function_stages import Surroundings
 from torchparquet._impl.session.iteration import Iteration
 from torchparquet._impl.session.provenance import BatchOrigin, row_group_origin
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
+    from torchparquet._impl.files.manifest import Manifest
+    from torchparquet._impl.plan.topology import Topology
     from torchparquet._impl.ranks.membership import Membership
-    from torchparquet._impl.reading.batch_stream import Batches
-    from torchparquet._impl.session.feed import Feed
+    from torchparquet._impl.reading.stream import Stream
+    from torchparquet._impl.session.dataset_session import DatasetSession
     from torchparquet._impl.session.planner import Place
 
 
@@ -122,9 +125,9 @@ def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
     """
     if in_worker():
         raise ValueError('even="dynamic" needs num_workers=0: workers share no store')
-    if membership.store is not None:
-        return StoreCursor(membership.store, identity)
-    topology, mesh = membership.topology(), membership.device_mesh
+    if membership.ranks.store is not None:
+        return StoreCursor(membership.ranks.store, identity)
+    topology, mesh = membership.topology(), membership.ranks.mesh
     if mesh is not None and mesh.size() > topology.world_size:
         raise ValueError(
             'even="dynamic" gives each process rows of its own, and model-parallel peers need '
@@ -150,31 +153,22 @@ class DynamicIteration(Iteration):
 
     _pass: Pass | None = None
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, session: DatasetSession, led_at: tuple[Any, int] | None = None) -> None:
         """Prepare to iterate; claims and reads nothing yet."""
-        super().__init__(feed)
-        self._ahead: tuple[Batches, Future[None], int] | None = None
+        self._ahead: tuple[Stream, Future[None], int] | None = None
         self._at = (0, 0)  # row group and batch of it
         self._thread: ThreadPoolExecutor | None = None
         self._thread_ident: list[int] = []
         self._failure: BaseException | None = None
+        super().__init__(session, led_at)
 
-    def __next__(self) -> Batch:
-        """Return the next batch; those of a row group are consecutive."""
-        try:
-            self._enter()
-            return self._timed(self._next_claimed)
-        finally:
-            self._leave()
-
-    def _next_claimed(self) -> Batch:
+    def _fetch(self) -> tuple[Batch, Place]:
+        """Return the next batch, and where the epoch began: nothing counts batches here."""
         if self._failure is not None:
             raise self._failure
         self._check_usable()
         try:
             batch = self._next_batch()
-            if batch is not None:
-                batch = self._apply(batch, self.origin, self._seed())
         except BaseException as error:
             if isinstance(error, Exception):
                 self._failure = error
@@ -182,23 +176,18 @@ class DynamicIteration(Iteration):
             raise
         if batch is None:
             self.take_epoch()
-            self.course.has_ended = True
+            self.progress.has_ended = True
             self._end_thread()
             raise StopIteration
-        return batch
+        return batch, self.begin()
 
     def take_epoch(self) -> None:
         """Take the epoch, and what was claimed of it, which the next iteration does not read."""
         super().take_epoch()
-        if self._feed.looked_at is self._pass:
-            self._feed.looked_at = None
-
-    def _seed(self) -> int:
-        return mixed_seed(self._feed.planner.options.seed, self.begin().epoch, *self._at)
+        if self._session.looked_at is self._pass:
+            self._session.looked_at = None
 
     def _next_batch(self) -> Batch | None:
-        if self._looks and not self.is_held:
-            self.take_epoch()
         if self._pass is None:
             self._pass = self._begin_pass()
             ident = self._thread_ident
@@ -229,58 +218,62 @@ class DynamicIteration(Iteration):
         self._ahead = None
         if row_group is not None:
             stream = self._open_row_group(row_group)
-            stream.start()
-            self._ahead = (stream, self._thread.submit(stream.wait_for_first), row_group)
+            reader = stream.reader
+            reader.start()
+            self._ahead = (stream, self._thread.submit(reader.wait_for_first), row_group)
 
     def _begin_pass(self) -> Pass:
         """Begin a pass of which all ranks agree, or that of an iteration that only looked.
 
         Claims cannot be undone, so the next iteration of this process reads what a look claimed.
         """
-        feed, place = self._feed, self.begin()
-        feed.rank_check.agree(partial(feed.standing, place=place))
-        begun: Pass | None = feed.looked_at
-        if begun is None or not begun.is_of(place.epoch) or feed.has_look:
+        session, place = self._session, self.begin()
+        self._agree(place)
+        begun: Pass | None = session.looked_at
+        if begun is None or not begun.is_of(place.epoch) or session.has_look:
             begun = self._new_pass(place)
         begun.begin_again()
-        feed.looked_at, self._looks = begun, True
+        session.looked_at, self._looks = begun, True
         return begun
 
     def _new_pass(self, place: Place) -> Pass:
         """Return a pass over the row groups of the epoch that have rows."""
-        feed, manifest = self._feed, self._feed.streams.manifest
-        options = replace(feed.planner.options, epoch=place.epoch)
+        session, manifest = self._session, self._session.streams.manifest
+        options = replace(session.planner.options, epoch=place.epoch)
         rows = manifest.row_group_num_rows
         order = epoch_order(len(rows), options)
         identity = [
             manifest.content_fingerprint,
-            columns_digest(feed.streams.fields),
+            columns_digest(session.streams.fields),
             [options.batch_size, options.shuffle, options.seed, options.epoch],
         ]
-        cursor = shared_cursor(identity, feed.membership)
+        cursor = shared_cursor(identity, session.membership)
         return Pass(place.epoch, order[rows[order] > 0], cursor)
 
-    def _open_row_group(self, row_group: int) -> Batches:
+    def _open_row_group(self, row_group: int) -> Stream:
         """Open one row group of two, with half of the threads and of the memory."""
-        return self._feed.streams.open([self._share_of(row_group)], 2)
+        session, share, epoch = self._session, self._share_of(row_group), self.begin().epoch
+        around = Surroundings(
+            partial(mixed_seed, session.planner.options.seed, epoch, row_group),
+            partial(_origin_in, session.streams.manifest, share, epoch, self.topology),
+            partial(self.totals.add_seconds, "function_seconds"),
+        )
+        return session.staged(session.streams.open([share], 2), around)
 
     def _share_of(self, row_group: int) -> Share:
-        feed = self._feed
-        num_rows = int(feed.streams.manifest.row_group_num_rows[row_group])
-        return row_group_share(row_group, num_rows, feed.planner.options.batch_size)
-
-    def marked(self) -> None:
-        """Return None: this process cannot read again what others may have claimed since."""
+        session = self._session
+        num_rows = int(session.streams.manifest.row_group_num_rows[row_group])
+        return row_group_share(row_group, num_rows, session.planner.options.batch_size)
 
     def seek(self, step: int) -> None:
         """Refuse: nobody knows beforehand which rank reads what."""
-        self._feed.refuse_dynamic("step to go to")
+        self._session.refuse_dynamic("step to go to")
 
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or row `row` of it, to be shown."""
-        (row_group, step), feed = self._at, self._feed
-        origin = BatchOrigin(self.begin().epoch, step, self.topology, (), row)
-        return row_group_origin(feed.streams.manifest, self._share_of(row_group), origin)
+        (row_group, step), manifest = self._at, self._session.streams.manifest
+        share, epoch = self._share_of(row_group), self.begin().epoch
+        return _origin_in(manifest, share, epoch, self.topology, step, row)
 
     def close(self) -> None:
         """Join the threads and give up what is in flight; row groups claimed stay claimed."""
@@ -299,6 +292,17 @@ class DynamicIteration(Iteration):
         """Join the threads of an iterator that was broken off."""
         if getattr(self, "_thread", None) is not None:
             self._end_thread()
+
+
+def _origin_in(
+    manifest: Manifest,
+    share: Share,
+    epoch: int,
+    topology: Topology,
+    step: int,
+    row: int | None = None,
+) -> object:
+    return row_group_origin(manifest, share, BatchOrigin(epoch, step, topology, (), row))
 
 
 def row_group_share(row_group: int, num_rows: int, batch_size: int | None) -> Share:

@@ -193,14 +193,3 @@ def _other_data(theirs: Any, ours: Mapping[str, Any]) -> str:
         f"other files or rows: {'; '.join(found) or (same if theirs else unknown)} "
         '(load_state_dict(state, other_data="next_epoch") begins the next epoch with this data)'
     )
-
-
-def after_rows(value: Mapping[str, Any], num_rows: int) -> dict[str, Any]:
-    """Return what `dump` made with `num_rows` more rows, of the next batch, delivered."""
-    *before, (world_size, num_workers, batch_size, num_steps, *rows) = value["legs"]
-    num_rows += sum(rows)
-    if batch_size is not None:
-        more, num_rows = divmod(num_rows, batch_size)
-        num_steps += more
-    last = [world_size, num_workers, batch_size, num_steps, *([num_rows] if num_rows else [])]
-    return {**value, "legs": [*before, last]}
