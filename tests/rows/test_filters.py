@@ -148,8 +148,10 @@ def test_a_wrong_condition_says_what_is_wrong(
 
 
 def test_a_column_of_types_that_have_nothing_in_common_is_named(tmp_path: Path) -> None:
-    for name, z in (("a", ["a"]), ("b", [[1]])):
-        pq.write_table(pa.table({"x": [1], "z": z}), tmp_path / f"{name}.parquet")
+    """Keys of paths do not stand for it."""
+    for key, z in ((1, ["a"]), (2, [[1]])):
+        (tmp_path / f"z={key}").mkdir()
+        pq.write_table(pa.table({"x": [1], "z": z}), tmp_path / f"z={key}" / "a.parquet")
     with pytest.raises(ValueError, match=r"types without a common one; rewrite .*'z'"):
         ParquetDataset(tmp_path, batch_size=1, columns=["x"], filters="z is not null")
 
