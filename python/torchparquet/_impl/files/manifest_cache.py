@@ -6,7 +6,7 @@ from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from torchparquet._impl.files.cache_file import CacheArgument, CacheFile, Codec, packed, unpacked
-from torchparquet._impl.files.discovery import Sources
+from torchparquet._impl.files.discovery import SourceArgument, Sources, find_sources
 from torchparquet._impl.files.footers.leaf import Leaf
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import walk_footers
@@ -25,7 +25,7 @@ _TUPLES = ("dtypes", "list_lengths")
 
 
 def open_manifest(
-    sources: Sources,
+    paths: SourceArgument,
     num_threads: int | None = None,
     keys: FileKeys | None = None,
     cache: CacheArgument = None,
@@ -39,7 +39,10 @@ def open_manifest(
     If the paths, sizes and stamps of the listing are those in the cache, no file is opened.
     Otherwise all footers are read and the cache is replaced atomically, so several processes may
     use the same one. A cache without sizes of column chunks is also replaced if they are asked for.
+    One rank reads a store's footers for all, unless they are encrypted. The content of footers
+    comes only with a manifest that this process read of them.
     """
+    sources = find_sources(paths, storage)
     found: list[Footers] = []
 
     def read() -> Manifest:
@@ -53,9 +56,9 @@ def open_manifest(
         found.append(footers)
         return manifest
 
-    if cache is None:
-        manifest = read()
-    else:
+    def read_or_load() -> Manifest:
+        if cache is None:
+            return read()
         file = CacheFile(cache, storage, sources.paths)
         if keys is not None:
             raise ValueError(
@@ -64,17 +67,22 @@ def open_manifest(
             )
         if sources.memory:
             raise ValueError(f"manifest_cache needs files on disk; got {file.shown!r}")
-        codec = manifest_codec(with_chunk_sizes=with_chunk_sizes, sources=sources)
-        manifest = replace(file.through(codec, read), remote=sources.remote)
-    return manifest, found[0] if found else None
+        return file.through(_codec(sources, with_chunk_sizes=with_chunk_sizes), read)
+
+    codec = _codec(None, with_chunk_sizes=with_chunk_sizes)
+    manifest = storage.once(
+        ["footers", sources.paths, sources.num_bytes, sources.stamps, with_chunk_sizes],
+        read_or_load,
+        codec.encode,
+        codec.decode,
+        is_secret=sources.remote is None or keys is not None,
+    )
+    footers = found[0] if found and with_contents else None
+    return replace(manifest, remote=sources.remote), footers
 
 
-def manifest_codec(*, with_chunk_sizes: bool, sources: Sources | None = None) -> Codec[Manifest]:
-    """Return how a manifest is kept, without what reaches its files.
-
-    Args:
-        sources: The files that it must be of, unchanged since; None for any.
-    """
+def _codec(sources: Sources | None, *, with_chunk_sizes: bool) -> Codec[Manifest]:
+    """Return how the manifest of unchanged sources is kept, without what reaches its files."""
 
     def decode(content: bytes) -> Manifest | None:
         stored = unpacked(content)
