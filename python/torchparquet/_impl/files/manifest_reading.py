@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from torchparquet._impl.files.discovery import SourceArgument, Sources, find_sources
-from torchparquet._impl.files.footers.walk import footers_of, schemas_of
+from torchparquet._impl.files.footers.leaf import Leaf
 from torchparquet._impl.files.manifest import Manifest, frozen
+from torchparquet._impl.files.memory_files import MemoryFile
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.files.remote.urls import split_scheme
+from torchparquet._impl.processors import num_processors
 from torchparquet.errors import CorruptFileError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from torchparquet._impl.files.footers.decryption import FileKeys
-    from torchparquet._impl.native import Decryption, Footers
+    from torchparquet._impl.native import Decryption, Footers, LeafColumn
+
+_MAX_DEFAULT_THREADS = 16
 
 
 def read_manifest(
@@ -43,11 +49,9 @@ def walk_footers(
 ) -> tuple[Manifest, Footers]:
     """Open each file of a data set once and read its footer."""
     footers = footers_of(
-        sources.paths,
+        sources,
         num_threads,
         keys,
-        [file.content for file in sources.memory],
-        sources.remote,
         with_chunk_sizes=with_chunk_sizes,
         with_contents=with_contents and not sources.memory,
     )
@@ -57,13 +61,89 @@ def walk_footers(
     return manifest, footers
 
 
+def footers_of(
+    files: Sources | Manifest,
+    num_threads: int | None = None,
+    keys: FileKeys | None = None,
+    **options: bool,
+) -> Footers:
+    """Read the footers of files; `keys` are remembered."""
+    threads = _resolve_num_threads(num_threads)
+    # Imported here, so that unpickling a manifest does not load the native module.
+    from torchparquet._impl.native import Decryption, read_footers
+
+    paths = list(files.paths if isinstance(files, Sources) else files.files)
+    contents = [file.content for file in files.memory]
+    decryption = None if keys is None else Decryption([keys.of_file(path) for path in paths])
+    with ExitStack() as open_until_read:
+        store = None
+        if files.remote is not None:
+            store = open_until_read.enter_context(files.remote.connect(just_listed=True)).native
+        footers = read_footers(paths, threads, contents, decryption, remote=store, **options)
+    if keys is not None:
+        keys.native = decryption
+    return footers
+
+
 def native_keys(manifest: Manifest, keys: FileKeys, num_threads: int) -> Decryption:
     """Return the native keys of a manifest's files; a copy of `keys` reads the footers first."""
     if keys.native is None:
-        contents = [file.content for file in manifest.memory]
-        footers_of(manifest.files, num_threads, keys, contents, manifest.remote)
+        footers_of(manifest, num_threads, keys)
     assert keys.native is not None  # noqa: S101
     return keys.native
+
+
+def _resolve_num_threads(num_threads: int | None) -> int:
+    if num_threads is None:
+        return min(num_processors(), _MAX_DEFAULT_THREADS)
+    if isinstance(num_threads, bool) or not isinstance(num_threads, int):
+        raise TypeError(f"num_threads must be an int or None; got {num_threads!r}")
+    if num_threads < 1:
+        raise ValueError(f"num_threads must be at least 1; got {num_threads}")
+    return num_threads
+
+
+def leaves_of(schema: pa.Schema) -> tuple[Leaf, ...]:
+    """Return the leaves that files of a schema of Arrow would have."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), sink)
+    file = MemoryFile("<schema>", sink.getvalue(), "")
+    return _schemas_of(footers_of(Sources((file.name,), memory=(file,)), 1))[0]
+
+
+def _schemas_of(footers: Footers) -> tuple[tuple[Leaf, ...], ...]:
+    """Return the leaves of each schema, with the average bytes of a row's values."""
+    num_rows = np.zeros(len(footers.schemas))
+    np.add.at(num_rows, footers.file_schema, footers.file_num_rows)
+    return tuple(
+        tuple(
+            _leaf(leaf, total / max(rows, 1.0)) for leaf, total in zip(schema, totals, strict=True)
+        )
+        for schema, totals, rows in zip(
+            footers.schemas, footers.schema_leaf_bytes, num_rows.tolist(), strict=True
+        )
+    )
+
+
+def _leaf(leaf: LeafColumn, row_bytes: float) -> Leaf:
+    return Leaf(
+        leaf.path,
+        leaf.kind,
+        leaf.dtype,
+        leaf.nullable,
+        tuple(leaf.dtypes),
+        leaf.items,
+        leaf.num_lists,
+        leaf.is_bytes,
+        row_bytes,
+        leaf.list_length,
+        tuple(leaf.list_lengths) if all(leaf.list_lengths) else (),
+        leaf.tensor_shape,
+        leaf.field_id,
+    )
 
 
 def _manifest_of(sources: Sources, footers: Footers) -> Manifest:
@@ -87,7 +167,7 @@ def _manifest_of(sources: Sources, footers: Footers) -> Manifest:
         file_has_hidden_columns=frozen(footers.file_has_hidden_columns),
         file_num_rows=frozen(footers.file_num_rows),
         file_schema=frozen(footers.file_schema),
-        schemas=schemas_of(footers),
+        schemas=_schemas_of(footers),
         row_group_file=row_group_file,
         row_group_in_file=frozen(np.arange(len(rows)) - first_row_group[row_group_file]),
         row_group_num_rows=rows,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyarrow.parquet import FileDecryptionProperties
 
-    from torchparquet._impl.native import Decryption, Footers
+    from torchparquet._impl.native import Decryption
 
 PropertiesOfFile: TypeAlias = "Callable[[str], FileDecryptionProperties | None]"
 DecryptionArgument: TypeAlias = "FileDecryptionProperties | PropertiesOfFile | None"
@@ -49,21 +48,6 @@ class FileKeys:
                 f"{path!r} it returned {properties!r}"
             )
         return properties
-
-    def read_footers(
-        self,
-        files: Sequence[str],
-        num_threads: int,
-        contents: Sequence[pa.Buffer],
-        options: Mapping[str, Any],
-    ) -> Footers:
-        """Read the footers of ``files`` and remember their keys."""
-        from torchparquet._impl.native import Decryption, read_footers
-
-        native = Decryption([self.of_file(path) for path in files])
-        footers = read_footers(list(files), num_threads, list(contents), native, **options)
-        self.native = native
-        return footers
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the keys."""
