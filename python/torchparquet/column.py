@@ -53,7 +53,7 @@ class Column:
         vocab: Words (str or bytes). Each string is read as the index of its word, int64 unless
             ``dtype`` says otherwise. ``"auto"``: all different strings of the column, or of all
             columns of a group, in ascending order of bytes. They are those of all rows of the
-            files or of the table, whatever ``filters``, ``where``, ``rows`` and ``split`` leave,
+            files or of the table, whatever ``filters``, ``rows`` and ``split`` leave,
             and are read once, when the data set is made; its ``fields`` have them as ``words``.
             None: strings are a :class:`~torchparquet.jagged.Jagged` of uint8.
         unknown: The number of every string that is not in ``vocab``.

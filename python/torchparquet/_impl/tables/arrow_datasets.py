@@ -17,8 +17,8 @@ def arrow_source(dataset: pads.FileSystemDataset) -> TableSource:
 
     if getattr(dataset, "_scan_options", None):
         raise ValueError(
-            "the filter of a data set of pyarrow cannot be read: give the data set without it, and "
-            "where= with the condition"
+            "pyarrow does not give the files of a filtered data set: give the data set without its "
+            "filter, and the filter as filters="
         )
     fragments = list(dataset.get_fragments())
     if not fragments or not all(isinstance(one, pads.ParquetFileFragment) for one in fragments):

@@ -14,14 +14,16 @@ def hugging_face_source(dataset: Any) -> TableSource:
     arguments = getattr(examples, "kwargs", {})
     files = arguments.get("files")
     is_whole = (
-        getattr(getattr(builder, "config", None), "filters", None) is None
-        and not any(arguments.get("row_groups_list") or ())
+        not any(arguments.get("row_groups_list") or ())
         and getattr(dataset, "_distributed", None) is None
     )
     if type(builder).__name__ != "Parquet" or not files or not is_whole:
         raise ValueError(
             "a data set of Hugging Face must come from load_dataset(..., streaming=True) of "
-            "Parquet files, without map, filters or shards: give the paths of the files "
+            "Parquet files, without map, filter or shards: give the paths of the files "
             "themselves, such as hf://datasets/NAME/**/*.parquet"
         )
-    return TableSource(tuple(sorted(map(str, files))), "a data set of Hugging Face")
+    filters = getattr(getattr(builder, "config", None), "filters", None)
+    return TableSource(
+        tuple(sorted(map(str, files))), "a data set of Hugging Face", filters=filters
+    )

@@ -58,7 +58,7 @@ def iceberg_source(table: Any) -> TableSource:
         arrow_schema,
         _names({number: path for path, number in ids.items()}, scan.table_metadata),
         _deletions(scan.io, tasks),
-        where=_filter(scan, schema),
+        filters=_filter(scan, schema),
         defaults=_defaults(schema),
         storage_options=_options(scan.io),
     )

@@ -41,7 +41,7 @@ class TableSource:
     schema: pa.Schema | None = None
     names: Names | None = None
     deleted: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
-    where: pc.Expression | None = None
+    filters: pc.Expression | list[Any] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     row_groups: Mapping[int, Sequence[int]] = field(default_factory=dict)
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -57,11 +57,9 @@ class TableSource:
         keys = self._keys_that_no_file_stores(manifest, all_names)
         of_table = self._leaves(keys)
         schemas, stored = [], []
-        renamed = ""
         for leaves, names in zip(manifest.schemas, all_names, strict=True):
             schemas.append(_logical(leaves, names, of_table))
             stored.append(_stored(leaves, names, of_table))
-            renamed = renamed or self._renamed(leaves, names, of_table)
         facts = TableFacts(
             self.identity,
             keys,
@@ -70,7 +68,6 @@ class TableSource:
             tuple(stored) if any(stored) else (),
             b"" if self.schema is None else self.schema.serialize().to_pybytes(),
             dict(self.defaults),
-            renamed,
         )
         made = replace(manifest, schemas=tuple(schemas), table=facts)
         return replace(made, fingerprint=made.digest())
@@ -120,16 +117,6 @@ class TableSource:
             return frozenset()
         numbers = {one.name for one in self.schema if _is_number(one.type)}
         return frozenset(keys) - numbers
-
-    def _renamed(
-        self, leaves: Sequence[Leaf], names: Sequence[str], of_table: Sequence[Leaf]
-    ) -> str:
-        """Return a column that other libraries would read wrongly from these files, or ""."""
-        known = {leaf.path for leaf in of_table}
-        for leaf, name in zip(leaves, names, strict=True):
-            if name != leaf.path and (name in known or leaf.path in known):
-                return name if name in known else leaf.path
-        return next((name for name in self.defaults if name not in names), "")
 
 
 def _is_number(kind: pa.DataType) -> bool:
