@@ -138,12 +138,15 @@ class Column:
             raise ValueError(f'on_error must be "raise" or "flag"; got {self.on_error!r}')
         # A null has no bytes to decode.
         nulls = "mask" if self.on_error == "flag" else "error"
-        if (
-            isinstance(self.source, tuple)
-            or self.vocab is not None
-            or self.nulls not in (None, nulls)
-        ):
-            raise ValueError("decode goes with one source, and neither with vocab nor with nulls")
+        if isinstance(self.source, tuple):
+            raise ValueError(f"decode needs one source; got {list(self.source)}")
+        if self.vocab is not None:
+            raise ValueError("decode does not go with vocab; leave one of them out")
+        if self.nulls not in (None, nulls):
+            raise ValueError(
+                f"decode does not go with nulls={self.nulls!r}: a null has nothing to decode; "
+                'on_error="flag" marks nulls'
+            )
         object.__setattr__(self, "nulls", nulls)
 
     @property

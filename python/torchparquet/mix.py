@@ -15,7 +15,7 @@ from torchparquet._impl.checks import checked_int, explaining_arguments
 from torchparquet._impl.functions.transforms import Processor, Transform
 from torchparquet._impl.metrics.read_metrics import Metrics
 from torchparquet._impl.mixing.mix_order import MixOptions, Stopping
-from torchparquet._impl.mixing.mix_session import MixSession
+from torchparquet._impl.mixing.mix_session import Member, MixSession
 from torchparquet._impl.mixing.mixture import BatchMixture, Mixture
 from torchparquet._impl.mixing.row_mixing import RowMixture
 from torchparquet._impl.ranks.orphans import end_orphaned_worker
@@ -109,9 +109,9 @@ class MixedDataset(IterableOnly[Batch]):
         """See `mix`, which checks the arguments."""
         super().__init__()
         self._datasets = list(datasets)
-        mixing = BatchMixture if options.batch_size is None else RowMixture
-        sessions = [dataset._session for dataset in datasets]
-        self._session = MixSession(sessions, options, source_key, mixing)
+        mixing: type[Mixture] = BatchMixture if options.batch_size is None else RowMixture
+        sessions: list[Member] = [dataset._session for dataset in datasets]
+        self._session: MixSession = MixSession(sessions, options, source_key, mixing)
 
     @property
     def datasets(self) -> list[ParquetDataset | MixedDataset]:

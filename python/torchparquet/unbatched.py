@@ -10,11 +10,11 @@ from torchparquet._impl.batches.rows import Row
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.functions.transforms import Processor, Transform, Transforms
 from torchparquet._impl.metrics.read_metrics import Metrics
+from torchparquet._impl.mixing.mix_session import Member
 from torchparquet._impl.mixing.row_iteration import RowIteration, RowSession
 from torchparquet._impl.ranks.orphans import end_orphaned_worker
 from torchparquet._impl.ranks.sharding import in_worker, num_workers_of_caller
 from torchparquet._impl.session.dataset_session import DatasetSession
-from torchparquet._impl.session.session import Session
 
 
 class UnbatchedDataset(IterableOnly[Row]):
@@ -34,7 +34,7 @@ class UnbatchedDataset(IterableOnly[Row]):
     def __init__(
         self,
         dataset: IterableOnly[Batch],
-        session: Session[Any],
+        session: Member,
         processors: Mapping[str, Processor] | None,
         transform: Transform | None,
     ) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from torch.utils.data import DataLoader, Subset, random_split
 
+import torchparquet
 from torchparquet import ParquetDataset, mix
 
+PACKAGE = str(Path(torchparquet.__file__).parent)
+NATIVE = "torchparquet._impl._core"
 NUM_ROWS = 400
 TABLE = pa.table({"x": list(range(NUM_ROWS))})
 
@@ -130,6 +136,37 @@ def test_every_iterator_seeks_or_says_why_not(kind: str) -> None:
 def test_no_iterator_can_be_pickled(kind: str) -> None:
     with pytest.raises(TypeError, match="cannot pickle"):
         pickle.dumps(iter(opened(kind)))
+
+
+# Few frames between the loop and the native reader
+
+
+def frames_down_to_the_reader(call: Callable[[], Any]) -> int:
+    """The frames of the package below which the native reader is asked for a batch."""
+    found: list[int] = []
+
+    def note(frame: FrameType | None, event: str, argument: Any) -> None:
+        if event == "c_call" and (argument.__module__, argument.__name__) == (NATIVE, "next"):
+            depth = 0
+            while frame is not None:
+                depth += frame.f_code.co_filename.startswith(PACKAGE)
+                frame = frame.f_back
+            found.append(depth)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return max(found)
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"transform": dict}])
+def test_few_frames_lie_between_the_loop_and_the_reader(options: dict[str, Any]) -> None:
+    iterator = iter(open_dataset(**options))
+    assert frames_down_to_the_reader(lambda: next(iterator)) <= 10
+    for _ in range(5):
+        assert frames_down_to_the_reader(lambda: next(iterator)) <= 6
 
 
 # Items by number

@@ -70,8 +70,9 @@ def footers_of(
     """Read the footers of files; `keys` are remembered."""
     threads = _resolve_num_threads(num_threads)
     # Imported here, so that unpickling a manifest does not load the native module.
-    from torchparquet._impl.native import Decryption, read_footers
+    from torchparquet._impl.native import Decryption, load_bridge, read_footers
 
+    load_bridge()
     paths = list(files.paths if isinstance(files, Sources) else files.files)
     contents = [file.content for file in files.memory]
     decryption = None if keys is None else Decryption([keys.of_file(path) for path in paths])

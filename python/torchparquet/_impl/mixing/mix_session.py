@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from torchparquet._impl.batches.fields import Field
-from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.metrics.read_metrics import Metrics, side_by_side
 from torchparquet._impl.mixing.mix_order import MixOptions, MixProgress
 from torchparquet._impl.ranks.sharding import in_worker
+from torchparquet._impl.session.dataset_session import DatasetSession
 from torchparquet._impl.session.session import Session, Start
-from torchparquet._impl.session.session_iterator import SessionIterator, Totals
+from torchparquet._impl.session.session_iterator import Totals
+
+if TYPE_CHECKING:
+    from torchparquet._impl.mixing.mixture import Mixture
+
+# What a mix can read.
+Member: TypeAlias = "DatasetSession | MixSession"
 
 _FORMAT = 2
 _Worker = tuple[int, int] | None
@@ -74,27 +80,6 @@ class MixTotals:
         return side_by_side([part.metrics() for part in self.parts])
 
 
-class Mixing(Protocol):
-    """How data sets are mixed: by batches or by rows."""
-
-    def __call__(
-        self, session: MixSession, led_at: tuple[Any, int] | None = None
-    ) -> SessionIterator[Batch, MixPosition]:
-        """Return an iterator."""
-
-    def begun(self, session: MixSession, position: MixPosition, worker: _Worker) -> MixPosition:
-        """Return a position whose data sets were brought to their places."""
-
-    def batches_left(self, position: MixPosition) -> int:
-        """Return the batches of the epoch that are left."""
-
-    def is_over(self, position: MixPosition) -> bool:
-        """Return True if no batch is left, as far as that is known without reading."""
-
-    def sources_of(self, session: MixSession, position: MixPosition) -> list[Any]:
-        """Return the states of the data sets; None of those that take no part."""
-
-
 class MixSession(Session[MixPosition]):
     """All that the iterations over one mix share in one process.
 
@@ -106,10 +91,10 @@ class MixSession(Session[MixPosition]):
 
     def __init__(
         self,
-        members: Sequence[Session[Any]],
+        members: Sequence[Member],
         options: MixOptions,
         source_key: str | None,
-        mixing: Mixing,
+        mixing: type[Mixture],
     ) -> None:
         """Stand before the first iteration."""
         self.members = tuple(members)
@@ -119,7 +104,7 @@ class MixSession(Session[MixPosition]):
         self._counted: tuple[Any, int] = (None, 0)
         super().__init__()
 
-    def over(self, members: Sequence[Session[Any]]) -> Self:
+    def over(self, members: Sequence[Member]) -> Self:
         """Make this the session of a mix of other data sets."""
         self.members = tuple(members)
         self._enter_process()
@@ -130,7 +115,7 @@ class MixSession(Session[MixPosition]):
         return MixTotals([member.new_totals() for member in self.members])
 
     @property
-    def totals(self) -> MixTotals:  # type: ignore[override]
+    def totals(self) -> MixTotals:
         """What this process has read."""
         return MixTotals([member.totals for member in self.members])
 
@@ -156,8 +141,8 @@ class MixSession(Session[MixPosition]):
 
     # Positions.
 
-    def lead(self, state: Any, epoch: int) -> SessionIterator[Batch, MixPosition]:
-        """Return an iterator that another mix leads; see `Session.lead`."""
+    def lead(self, state: Any, epoch: int) -> Mixture:
+        """Return an iterator that another mix leads; see `DatasetSession.lead`."""
         iterator = self.mixing(self, (state, epoch))
         iterator.begin()
         return iterator
@@ -198,15 +183,14 @@ class MixSession(Session[MixPosition]):
         else:
             options, progress, sources = state.options, state.progress, state.value["sources"]
         places: list[Any] = [None] * len(self.members)
+        is_of_rows = options.batch_size is not None
         for number in () if progress.over else progress.active:
-            source, round_epoch = None, progress.epoch_of(number)
-            if sources is not None:
-                source = sources[number]
-            is_of_rows = source is not None and options.batch_size is not None
-            at = place(number, source["state"] if is_of_rows else source, round_epoch)
-            if at.epoch != round_epoch:
+            source = None if sources is None else sources[number]
+            state_of_source = source["state"] if source is not None and is_of_rows else source
+            at = place(number, state_of_source, progress.epoch_of(number))
+            if at.epoch != progress.epoch_of(number):
                 at = Ended(source)
-            elif options.batch_size is not None:
+            elif is_of_rows:
                 at = (at, 0 if source is None else source.get("used", 0))
             places[number] = at
         position = MixPosition(progress, options, tuple(places))
@@ -246,6 +230,10 @@ class MixSession(Session[MixPosition]):
         return self._counted[1]
 
     # States.
+
+    def live_iterator(self) -> Mixture | None:
+        """Return the latest iterator where it is under way."""
+        return cast("Mixture | None", super().live_iterator())
 
     def state_at(self, position: MixPosition | None) -> dict[str, Any]:
         """Return the state of a position; None for that at which the next iteration begins."""

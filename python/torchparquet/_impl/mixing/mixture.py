@@ -106,6 +106,28 @@ class Mixture(SessionIterator[Batch, MixPosition]):
             raise StopIteration
         super()._check_usable()
 
+    @staticmethod
+    @abstractmethod
+    def begun(
+        session: MixSession, position: MixPosition, worker: tuple[int, int] | None
+    ) -> MixPosition:
+        """Return a position whose data sets were brought to their places."""
+
+    @staticmethod
+    @abstractmethod
+    def batches_left(position: MixPosition) -> int:
+        """Return the batches of the epoch that are left."""
+
+    @staticmethod
+    @abstractmethod
+    def is_over(position: MixPosition) -> bool:
+        """Return True if no batch is left, as far as that is known without reading."""
+
+    @staticmethod
+    @abstractmethod
+    def sources_of(session: MixSession, position: MixPosition) -> list[Any]:
+        """Return the states of the data sets; None of those that take no part."""
+
     @abstractmethod
     def _take(self, position: MixPosition) -> tuple[Batch, MixPosition]:
         """Return the batch at a position, and the position after it."""

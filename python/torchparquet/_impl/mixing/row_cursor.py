@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torchparquet._impl.batches.batch_rows import check_rows, num_rows_of, sliced
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.session.session import Session
+from torchparquet._impl.mixing.mix_session import Member
 from torchparquet._impl.session.session_iterator import SessionIterator
 
 
@@ -57,8 +57,8 @@ class RowPlace(NamedTuple):
         """True if the batch is used up."""
         return self.batch.num_rows is not None and self.used >= self.batch.num_rows
 
-    def state(self, session: Session[Any]) -> dict[str, Any]:
-        """Return a state of the data set that leads to the row; see `Session.state_of_row`."""
+    def state(self, session: Member) -> dict[str, Any]:
+        """Return a state of the data set that leads to the row; see `state_of_row`."""
         if self.is_at_end:
             return session.state_of_row(self.batch.after, 0, self.taken)
         return session.state_of_row(self.batch.mark, self.used, self.taken)
@@ -86,7 +86,7 @@ class RowCursor:
     """
 
     def __init__(
-        self, session: Session[Any], batches: SessionIterator[Batch, Any], first: RowPlace
+        self, session: Member, batches: SessionIterator[Batch, Any], first: RowPlace
     ) -> None:
         """Read from `first` on; nothing is read yet."""
         self.batches = batches
@@ -173,10 +173,11 @@ class RowCursor:
         check_rows(batch, batches.num_rows_read)
         if self._read is not read:
             raise RuntimeError("the data set was moved while a batch of it was read")
-        after, num_rows = batches.progress.position, num_rows_of(batch)
+        after: Any = batches.progress.position
+        num_rows = num_rows_of(batch)
         record = replace(following, num_rows=num_rows, after=after)
         if after.epoch != following.mark.epoch:
-            mark = self._session.first_of(after.epoch)
+            mark: Any = self._session.first_of(after.epoch)
             record = replace(record, mark=mark, rows_before=0, end=self._session.rows(mark)[1])
         held = (*read.held, _Held(record, batch))
         self._read = _Read(held, _following(record, record.rows_before + num_rows))

@@ -8,10 +8,10 @@ from torchparquet._impl.batches.batch_rows import check_rows, num_rows_of
 from torchparquet._impl.batches.rows import Row, split_rows, texts_of
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.functions.transforms import Transforms
-from torchparquet._impl.mixing.mix_session import MixSession
+from torchparquet._impl.mixing.mix_session import Member, MixSession
 from torchparquet._impl.mixing.row_cursor import BatchRecord, RowCursor, RowPlace
 from torchparquet._impl.session.exact_iterator import ExactIterator, Progress
-from torchparquet._impl.session.session import Session, Start
+from torchparquet._impl.session.session import Start
 from torchparquet._impl.session.session_iterator import SessionIterator
 
 _FORMAT = "torchparquet.UnbatchedDataset"
@@ -24,7 +24,7 @@ class RowSession:
     of a mix leads to the batch, and says how many of its rows were delivered.
     """
 
-    def __init__(self, session: Session[Any], transforms: Transforms | None) -> None:
+    def __init__(self, session: Member, transforms: Transforms | None) -> None:
         """Read the rows of the data set of `session`."""
         self.session = session
         self.transforms = transforms

@@ -9,10 +9,15 @@ from typing import Any
 from torchparquet._impl.batches.batch_rows import check_alike, joined
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.mixing.mix_order import MixProgress, RowOrder, with_item
-from torchparquet._impl.mixing.mix_session import Ended, MixPosition, MixSession, copied
+from torchparquet._impl.mixing.mix_session import (
+    Ended,
+    Member,
+    MixPosition,
+    MixSession,
+    copied,
+)
 from torchparquet._impl.mixing.mixture import Mixture
 from torchparquet._impl.mixing.row_cursor import BatchRecord, RowCursor, RowPlace
-from torchparquet._impl.session.session import Session
 
 
 class RowMixture(Mixture):
@@ -193,7 +198,7 @@ class RowMixture(Mixture):
 
     def _with_round_begun(self, position: MixPosition, number: int) -> MixPosition:
         member = self._session.members[number]
-        mark = member.first_of(position.progress.epoch_of(number))
+        mark: Any = member.first_of(position.progress.epoch_of(number))
         # Skips one number: the first batch of an epoch does not follow the last of another.
         before = position.places[number].batch.number
         place = RowPlace(BatchRecord(before + 2, mark, 0, member.rows(mark)[1]), 0)
@@ -215,7 +220,7 @@ class RowMixture(Mixture):
         self._checked = True
 
 
-def _row_place(member: Session[Any], at: Any, worker: tuple[int, int] | None) -> RowPlace:
+def _row_place(member: Member, at: Any, worker: tuple[int, int] | None) -> RowPlace:
     """Return the place of the next row of a data set, from its position and the rows to skip."""
     if isinstance(at, Ended):
         return RowPlace(BatchRecord(0, at, 0, 0), 0)

@@ -6,6 +6,7 @@ import copy
 import os
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
@@ -148,7 +149,10 @@ class DatasetSession(Session[Place]):
         return ReadTotals()
 
     def lead(self, state: Any, epoch: int) -> SessionIterator[Batch, Place]:
-        """Return an iterator that a mix leads; see `Session.lead`."""
+        """Return an iterator that a mix leads, begun at a state, or at an epoch if it is None.
+
+        It takes no epoch of the data set. If nothing of the epoch is left, it is in the next one.
+        """
         self.refuse_dynamic("length")
         iteration = self._kind(self, (state, epoch))
         iteration.begin()
@@ -242,7 +246,7 @@ class DatasetSession(Session[Place]):
         return [[topology.world_size, topology.num_workers]]
 
     def first_of(self, epoch: int, worker: tuple[int, int] | None = None) -> Place:
-        """Return the start of an epoch."""
+        """Return the start of an epoch, here or in another worker: its number, of how many."""
         return self.planner.begin(epoch, self.topology(worker))
 
     def position_of(self, state: Any, worker: tuple[int, int] | None = None) -> Place:
@@ -257,7 +261,8 @@ class DatasetSession(Session[Place]):
     def begun(self, iteration: SessionIterator[Batch, Place], topology: Topology) -> Place:
         """Return where an iteration begins."""
         if iteration.led_at is None:
-            return self.begin(iteration.progress, lambda *at: self._resolved(*at, topology))
+            resolved = partial(self._resolved, topology=topology)
+            return self.begin(iteration.progress, resolved)
         state, epoch = iteration.led_at
         start = None if state is None else Start(None, self.read_state(state))
         return self._resolved(start, epoch, topology)
@@ -349,7 +354,7 @@ class DatasetSession(Session[Place]):
         return dump(self.planner.state_of(position, _own_worker()), self._identity)
 
     def state_of_row(self, position: Place, used: int, taken: int) -> dict[str, Any]:
-        """Return what `lead` takes to go on at a row; see `Session.state_of_row`."""
+        """Return a state for mixes of rows: within a batch, and after rows of the epoch."""
         return {"state": self.state_after_rows(position, taken)}
 
     def state_after_rows(self, position: Place, num_rows: int) -> dict[str, Any]:

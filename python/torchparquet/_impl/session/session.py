@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Generic, Self
 
-from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.metrics.read_metrics import Metrics
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.session.epoch_ledger import Claim, EpochLedger, next_try
@@ -96,79 +95,26 @@ class Session(ABC, Generic[Position]):
         made._ledger = copy.deepcopy(self._ledger)
         return made
 
-    # What is read, and how.
-
     @property
     @abstractmethod
     def totals(self) -> Totals:
         """What this process has read."""
-
-    @property
-    @abstractmethod
-    def fields(self) -> tuple[Field, ...]:
-        """The tensors of a batch."""
 
     @abstractmethod
     def new_totals(self) -> Totals:
         """Return sums before anything is read."""
 
     @abstractmethod
-    def lead(self, state: Any, epoch: int) -> SessionIterator[Any, Position]:
-        """Return an iterator that a mix leads, begun at a state, or at an epoch if it is None.
-
-        It takes no epoch of the data set. If nothing of the epoch is left, it is in the next one.
-        """
-
-    @abstractmethod
-    def first_of(self, epoch: int, worker: tuple[int, int] | None = None) -> Position:
-        """Return the start of an epoch, here or in a DataLoader worker: its number, of how many."""
-
-    @abstractmethod
-    def position_of(self, state: Any, worker: tuple[int, int] | None = None) -> Position:
-        """Return where a state leads to, which may be the next epoch."""
-
-    @abstractmethod
-    def batches_left(self, position: Position, worker: tuple[int, int] | None = None) -> int:
-        """Return the batches of the epoch that are left, here or in a DataLoader worker."""
-
-    @abstractmethod
-    def rows(
-        self, position: Position, worker: tuple[int, int] | None = None
-    ) -> tuple[int, int | None]:
-        """Return the rows of the epoch before a position, and those that all ranks can take.
-
-        The second number is None if it is not known before it is read.
-        """
-
-    @abstractmethod
-    def refuse_second_sharding(self) -> None:
-        """Raise if a loader of Accelerate would divide the batches among ranks a second time."""
-
-    @abstractmethod
-    def worlds(self) -> list[list[int]]:
-        """Return the ranks and the DataLoader workers of each ParquetDataset that is read."""
+    def epoch_after(self, start: Start | None) -> int:
+        """Return the epoch that the next iteration reads."""
 
     @abstractmethod
     def state_of(self, position: Position) -> dict[str, Any]:
         """Return the state of a position."""
 
     @abstractmethod
-    def state_of_row(self, position: Position, used: int, taken: int) -> dict[str, Any]:
-        """Return what `lead` takes to go on within a batch.
-
-        Args:
-            position: The position before the batch.
-            used: Rows that were taken of the batch.
-            taken: Rows that were taken of the epoch.
-        """
-
-    @abstractmethod
     def state_of_start(self, start: Start | None) -> dict[str, Any]:
         """Return the state of the next iteration's beginning."""
-
-    @abstractmethod
-    def epoch_after(self, start: Start | None) -> int:
-        """Return the epoch that the next iteration reads."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from torchparquet._impl.metrics.read_metrics import Metrics
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.session.exact_iterator import ExactIterator, Item
+
+if TYPE_CHECKING:
+    from torchparquet._impl.session.session import Session
 
 
 class _OfEpoch(Protocol):
@@ -35,9 +38,9 @@ class SessionIterator(ExactIterator[Item, Position]):
     """
 
     totals: Totals
-    _session: Any  # a `Session`, which knows this class
+    _session: Session[Position]
 
-    def __init__(self, session: Any, led_at: tuple[Any, int] | None) -> None:
+    def __init__(self, session: Session[Position], led_at: tuple[Any, int] | None) -> None:
         """Prepare to iterate; the last act of a subclass is `session.follow(self)`."""
         super().__init__()
         self._session = session
