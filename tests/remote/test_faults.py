@@ -27,7 +27,7 @@ from tests.remote.reading import (
 from tests.servers.faults import PASSING, Fault, busy
 from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import CorruptFileError
-from torchparquet._impl.files.remote.failures import PATIENT, Patience, patiently, plain_errors
+from torchparquet._impl.files.remote.failures import Patience, patiently, plain_errors
 
 # With each of them the suite would take too long.
 pytestmark = pytest.mark.mostly_long(every=3)
@@ -321,7 +321,7 @@ def test_a_busy_store_is_left_alone_for_as_long_as_it_asks(form: str) -> None:
         waits.append(seconds)
         return False
 
-    assert patiently(ask, PATIENT, wait) == "answer"
+    assert patiently(ask, Patience(), wait) == "answer"
     assert len(waits) == 2
     assert min(waits) >= least
     waits.clear()

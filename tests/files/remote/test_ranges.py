@@ -14,7 +14,7 @@ import pytest
 
 from tests.servers.faults import Fault, Kind
 from tests.servers.faulty_origin import FaultyOrigin
-from torchparquet._impl.files.remote.failures import PATIENT, patiently
+from torchparquet._impl.files.remote.failures import Patience, patiently
 from torchparquet._impl.files.remote.file_access import FileAccess
 
 CONTENT = bytes(range(256)) * 8
@@ -148,7 +148,7 @@ def test_a_store_without_ranges_is_asked_once(
         pytest.fail("it is asked again")
 
     with pytest.raises(OSError, match=r"cannot read '.*a': the store ignores ranges .* copy the f"):
-        patiently(lambda: access.read(name, 100, 50), PATIENT, wait)
+        patiently(lambda: access.read(name, 100, 50), Patience(), wait)
 
 
 def test_the_text_of_an_error_in_place_of_an_object_is_asked_for_again(
@@ -157,7 +157,7 @@ def test_the_text_of_an_error_in_place_of_an_object_is_asked_for_again(
     access, name = store
     access.read(name, 0, 4)
     origin.script.add("GET *", [Fault("error body")])
-    read = patiently(lambda: access.read(name, 100, 50), PATIENT, lambda _: False)
+    read = patiently(lambda: access.read(name, 100, 50), Patience(), lambda _: False)
     assert read == CONTENT[100:150]
 
 

@@ -80,9 +80,6 @@ class Patience:
         return busy_tries or self.max_tries
 
 
-PATIENT = Patience()
-
-
 def short_answer(shown: str, offset: int, num_bytes: int, num_sent: int) -> OSError:
     """Return the failure of a range of which less came than was asked for."""
     return OSError(

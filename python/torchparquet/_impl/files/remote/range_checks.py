@@ -86,31 +86,22 @@ def _traced(session: Any) -> Any:
     return session
 
 
-def _compare_s3(request_dict: Any, response: Any = None, **_: Any) -> None:
-    if response is None:
-        return
-    answer, parsed = response
+def _compare(asked: Mapping[str, str], answer: Any, end: Callable[[], object]) -> None:
     try:
-        _check_range(request_dict["headers"].get("Range", ""), answer.status_code, answer.headers)
+        _check_range(asked.get("Range", ""), answer.status_code, answer.headers)
     except OSError:
-        parsed["Body"].close()
+        end()
         raise
+
+
+def _compare_s3(request_dict: Any, response: Any = None, **_: Any) -> None:
+    if response is not None:
+        answer, parsed = response
+        _compare(request_dict["headers"], answer, lambda: parsed["Body"].close())
 
 
 def _compare_hub(answer: Any, **_: Any) -> None:
-    try:
-        _check_range(answer.request.headers.get("Range", ""), answer.status_code, answer.headers)
-    except OSError:
-        answer.close()
-        raise
-
-
-def _client_of_http(filesystem: Any, name: str) -> Any:
-    return _traced(filesystem._session or _run(filesystem, filesystem.set_session))
-
-
-def _client_of_gcs(filesystem: Any, name: str) -> Any:
-    return _traced(filesystem._session or _run(filesystem, filesystem._set_session))
+    _compare(answer.request.headers, answer, answer.close)
 
 
 def _client_of_azure(filesystem: Any, name: str) -> Any:
@@ -144,9 +135,9 @@ def _run(filesystem: Any, act: Callable[..., Any], *arguments: Any) -> Any:
 
 # By the module of the file system's class.
 _CLIENTS: dict[str, Callable[[Any, str], Any]] = {
-    "fsspec.implementations.http": _client_of_http,
+    "fsspec.implementations.http": lambda fs, _: _traced(fs._session or _run(fs, fs.set_session)),
     "s3fs": _client_of_s3,
-    "gcsfs": _client_of_gcs,
+    "gcsfs": lambda fs, _: _traced(fs._session or _run(fs, fs._set_session)),
     "adlfs": _client_of_azure,
     "huggingface_hub": _client_of_hub,
 }
@@ -160,21 +151,19 @@ def comparing_client(filesystem: Any, name: str) -> Any:
     """Have the client of a file system compare ranges, and return it."""
     while getattr(filesystem, "fs", None) is not None:  # one that wraps another
         filesystem = filesystem.fs
-    for cls in type(filesystem).__mro__:
-        for module, client_of in _CLIENTS.items():
-            if not f"{cls.__module__}.".startswith(f"{module}."):
-                continue
-            if type(filesystem) in _unknown:
-                return None
-            try:
-                return client_of(filesystem, name)
-            except (AttributeError, ImportError, LookupError, TypeError) as error:
-                _unknown.add(type(filesystem))
-                warnings.warn(
-                    "answers of the store are not compared with the ranges that were asked for, "
-                    f"because this version of {module} has other parts than those that "
-                    f"torchparquet knows ({one_line(error)}); another version may help",
-                    stacklevel=users_level(),
-                )
-                return None
-    return None
+    kind = type(filesystem)
+    places = [f"{cls.__module__}." for cls in kind.__mro__]
+    module = next((m for place in places for m in _CLIENTS if place.startswith(f"{m}.")), None)
+    if module is None or kind in _unknown:
+        return None
+    try:
+        return _CLIENTS[module](filesystem, name)
+    except (AttributeError, ImportError, LookupError, TypeError) as error:
+        _unknown.add(kind)
+        warnings.warn(
+            "answers of the store are not compared with the ranges that were asked for, because "
+            f"this version of {module} has other parts than those that torchparquet knows "
+            f"({one_line(error)}); another version may help",
+            stacklevel=users_level(),
+        )
+        return None
