@@ -86,12 +86,7 @@ class Sources:
 def find_sources(
     paths: SourceArgument, storage: StorageArguments = NO_STORAGE, *, empty_files: bool = False
 ) -> Sources:
-    """List the files that ``paths`` names; one rank lists a store for all.
-
-    Raises:
-        ValueError: A path is empty, is neither file nor directory, is not UTF-8, or is a URL
-            of another store than the first; or the sequence is empty; or a file is named twice.
-    """
+    """List the files that ``paths`` names; one rank lists a store for all."""
     memory = memory_files(paths)
     if memory:
         return Sources(tuple(file.name for file in memory), memory=memory)

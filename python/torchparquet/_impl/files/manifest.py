@@ -149,11 +149,7 @@ class Manifest:
         return num_leaves[self.file_schema[self.row_group_file]]
 
     def bytes_of_columns(self, columns: Collection[str]) -> NDArray[np.int64]:
-        """Return the compressed bytes that each row group has in ``columns``, int64 ``[G]``.
-
-        Args:
-            columns: The paths of leaves; other names add 0.
-        """
+        """Return the compressed bytes that each row group has in the columns of these paths."""
         assert self.chunk_num_bytes is not None  # noqa: S101
         selected = [
             np.array([leaf.path in columns for leaf in _stored(schema)]) for schema in self.schemas
@@ -177,11 +173,7 @@ class Manifest:
         return {key: tuple(of_file.get(key) for of_file in keys) for key in names}
 
     def keep(self, row_groups: NDArray[np.bool_]) -> Manifest:
-        """Return the manifest without the other row groups; rows and files keep their numbers.
-
-        Args:
-            row_groups: [G] True for each row group to keep.
-        """
+        """Return the manifest of the marked row groups; rows and files keep their numbers."""
         chunk_num_bytes = self.chunk_num_bytes
         if chunk_num_bytes is not None:
             of_kept = np.repeat(row_groups, self.row_group_num_chunks)
@@ -200,11 +192,7 @@ class Manifest:
         return replace(kept, fingerprint=kept.digest())
 
     def select(self, selection: RowSelection) -> Manifest:
-        """Return the manifest of the selected rows, without the row groups that have none.
-
-        Args:
-            selection: Of all rows of all row groups.
-        """
+        """Return the manifest of the selected rows, without the row groups that have none."""
         left = selection.num_rows > 0
         if selection.keep(left).is_all:
             return self.keep(left)
@@ -212,11 +200,7 @@ class Manifest:
         return selected.keep(left)
 
     def pack(self, packed: PackedRows) -> Manifest:
-        """Return the manifest of what rows become, without the row groups that have none.
-
-        Args:
-            packed: Of all row groups.
-        """
+        """Return the manifest of what rows become, without the row groups that have none."""
         num_units = packed.num_units
         made = replace(
             self,
@@ -227,15 +211,7 @@ class Manifest:
         return made.keep(num_units > 0)
 
     def stored_rows(self, row_group: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return rows, which are counted as in ``row_group_num_rows``, by number in the file's.
-
-        Args:
-            row_group: Number of the row group in the data set.
-            rows: Numbers of rows, below its ``row_group_num_rows``.
-
-        Returns:
-            Numbers among all rows that the row group stores.
-        """
+        """Return the numbers, among all rows of a row group, of rows that it is to deliver."""
         if self.selection is None or self.packed is not None:
             return rows
         return self.selection.stored_rows(row_group, rows)

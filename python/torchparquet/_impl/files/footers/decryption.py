@@ -22,12 +22,7 @@ class FileKeys:
     """
 
     def __init__(self, properties: DecryptionArgument) -> None:
-        """Check the argument, without asking for a key.
-
-        Args:
-            properties: pyarrow's `FileDecryptionProperties` for all files, or a function that
-                takes a path and returns its properties, or None if the file is not encrypted.
-        """
+        """Check the argument, without asking for a key."""
         if not _is_properties(properties) and not callable(properties):
             raise TypeError(
                 "decryption_properties must be pyarrow's FileDecryptionProperties, a function that "

@@ -96,12 +96,7 @@ def check_names(options: Mapping[str, Any], known: set[str]) -> None:
 
 
 def fsspec_options(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options as the file system of the scheme takes them.
-
-    Args:
-        options: By the names of fsspec, as pandas and datasets take them, or by those of Polars.
-            pandas takes the headers of HTTP, which are strings, as options.
-    """
+    """Return options by the names of fsspec, pandas or Polars as the file system takes them."""
     if scheme in HTTP:
         return _http_options(options)
     names = _NAMES.get(scheme, {})
@@ -123,6 +118,7 @@ def fsspec_options(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _http_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    # pandas takes the headers of HTTP, which are strings, as options.
     own = ("cookies", "encoding")
     headers = {n: v for n, v in options.items() if isinstance(v, str) and n.lower() not in own}
     made = {name: value for name, value in options.items() if name not in headers}
