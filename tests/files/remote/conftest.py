@@ -24,6 +24,7 @@ class RecordingStore(native.RemoteStore):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
+        self.arguments = arguments
         self.with_addresses = arguments["with_addresses"]
         self.etags = arguments["etags"]
         self.max_connections = arguments["max_connections"]

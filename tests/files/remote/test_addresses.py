@@ -19,7 +19,7 @@ import pytest
 from tests.files.remote.http_server import RangeServer
 from torchparquet._impl.files.remote import addresses
 from torchparquet._impl.files.remote.addresses import address_maker
-from torchparquet._impl.files.remote.fsspec_access import FsspecAccess
+from torchparquet._impl.files.remote.file_access import FileAccess
 
 machine_certificates = addresses._machine_certificates
 
@@ -32,7 +32,7 @@ def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def maker_of(filesystem: Any, scheme: str) -> Any:
-    return address_maker(FsspecAccess(filesystem, scheme, "", ()))
+    return address_maker(FileAccess(filesystem, scheme, "", ()))
 
 
 def fetched(url: str, headers: Sequence[str] = (), **more: str) -> bytes:

@@ -103,6 +103,12 @@ class Manifest:
         return replace(self, file_mtime_ns=times, file_stamp=()).digest()
 
     @property
+    def stamps(self) -> tuple[str, ...]:
+        """The stamps of files in a store or on disk, as `find_sources` has them."""
+        on_disk = zip(self.file_mtime_ns.tolist(), self.file_inode.tolist(), strict=True)
+        return self.file_stamp or tuple(f"{mtime} {inode}" for mtime, inode in on_disk)
+
+    @property
     def names(self) -> list[str]:
         """The names of the files below `root`."""
         prefix = len(self.root.rstrip("/")) + 1
