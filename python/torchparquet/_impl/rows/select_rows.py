@@ -20,8 +20,8 @@ from torchparquet._impl.files.cache_file import (
     packed,
     unpacked,
 )
+from torchparquet._impl.files.manifest import RowSelection
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
-from torchparquet._impl.files.row_selection import RowSelection
 from torchparquet._impl.rows.evaluation import FILTERS, Mask, Values, evaluate
 from torchparquet._impl.rows.filters import FiltersArgument, equalities_of, filters_expression
 from torchparquet._impl.rows.row_numbers import ChosenRows, Deletions, RowsArgument

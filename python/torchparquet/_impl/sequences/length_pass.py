@@ -18,7 +18,7 @@ from torchparquet._impl.files.cache_file import (
     packed,
     unpacked,
 )
-from torchparquet._impl.files.row_selection import PackedRows, Unit
+from torchparquet._impl.files.manifest import PackedRows, Unit
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.reading.streams import StreamOpener
