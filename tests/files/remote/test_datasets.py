@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from tests.files.remote.conftest import RecordingStore
-from tests.files.remote.http_server import RangeServer
+from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import CorruptFileError, ParquetDataset, mix
 from torchparquet._impl.files.discovery import find_sources
 from torchparquet._impl.files.manifest import Manifest
@@ -148,18 +148,18 @@ def test_s3_by_pyarrow(
 
 
 @pytest.mark.mostly_long(every=2)
-def test_http(tree: Path, server: RangeServer) -> None:
+def test_http(tree: Path, origin: FaultyOrigin) -> None:
     for path in tree.rglob("part-[0-3].parquet"):
-        (server.root / path.name).write_bytes(path.read_bytes())
-    urls = [f"{server.url}/part-{number}.parquet" for number in range(4)]
-    server.wanted = {"Authorization": "Bearer t0ken-of-the-test"}
+        origin.put(path.name, path.read_bytes())
+    urls = [f"{origin.url}/part-{number}.parquet" for number in range(4)]
+    origin.wanted = {"Authorization": "Bearer t0ken-of-the-test"}
     with pytest.raises(PermissionError, match=rf"refuses access: HTTP 401.*{urls[0]}"):
         ParquetDataset(urls, batch_size=32)
     local = ParquetDataset([*sorted(tree.rglob("part-[0-3].parquet"))], batch_size=32)
     for options in (
-        {"headers": server.wanted},
-        {"client_kwargs": {"headers": server.wanted}},
-        dict(server.wanted),  # as pandas takes them
+        {"headers": origin.wanted},
+        {"client_kwargs": {"headers": origin.wanted}},
+        dict(origin.wanted),  # as pandas takes them
     ):
         dataset = ParquetDataset(urls, batch_size=32, storage_options=options)
         assert rows(dataset) == rows(local)
