@@ -27,7 +27,7 @@ from torchparquet._impl.plan.share import Share
 from torchparquet._impl.ranks.agreement import start_of_job
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.session.iteration import Iteration
-from torchparquet._impl.session.provenance import BatchOrigin, row_group_origin
+from torchparquet._impl.session.provenance import batch_origin
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -266,8 +266,9 @@ class DynamicIteration(Iteration):
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or row `row` of it, to be shown."""
         (row_group, step), session = self._at, self._session
-        origin = BatchOrigin(self.begin().epoch, step, self.topology, (), row)
-        return row_group_origin(session.streams.manifest, self._share_of(row_group), origin)
+        shares = [self._share_of(row_group).after(step)]
+        at = self.begin().epoch, step
+        return batch_origin(session.streams.manifest, shares, at, self.topology, row)
 
     def close(self) -> None:
         """Join the threads and give up what is in flight; row groups claimed stay claimed."""

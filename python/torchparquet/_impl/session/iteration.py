@@ -290,7 +290,9 @@ class Iteration(SessionIterator[Batch, Place]):
 
     def _origin_at(self, place: Place, row: int | None = None) -> object:
         session = self._session
-        return batch_origin(session.streams.manifest, session.planner, place, self.topology, row)
+        shares = session.planner.shares(place, self.topology)
+        at = place.epoch, place.steps_before + place.steps
+        return batch_origin(session.streams.manifest, shares, at, self.topology, row)
 
     def close(self) -> None:
         """Join the threads and give up what is in flight. Idempotent."""
