@@ -619,4 +619,4 @@ class ParquetDataset(IterableOnly[Batch]):
         Raises:
             TypeError: A processor or the transform cannot be called.
         """
-        return UnbatchedDataset(self, self._session, processors, transform)
+        return UnbatchedDataset(self, processors, transform)
