@@ -69,7 +69,7 @@ def stats_of_pass(dataset: ParquetDataset) -> ReaderStats:
     iterator = iter(dataset)
     stream = iterator._stream_at(iterator.begin())
     consume(stream)
-    return stream.stats
+    return stream.reader.stats
 
 
 def _nothing() -> None:

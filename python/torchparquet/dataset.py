@@ -10,16 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
-from torchparquet._impl.batches.device_transfer import parsed_device
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.iterable_only import IterableOnly
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.checks import checked_bool, checked_int, explaining_arguments
 from torchparquet._impl.files.cache_file import CacheArgument
-from torchparquet._impl.files.filters import FiltersArgument
+from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.footers.decryption import DecryptionArgument, file_keys
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.manifest_reading import SourceArgument
 from torchparquet._impl.files.remote.storage import StorageArguments, block_cache
 from torchparquet._impl.functions.decoders import decoders_of
 from torchparquet._impl.functions.transforms import Processor, Transform
@@ -36,16 +34,16 @@ from torchparquet._impl.ranks.sharding import (
     num_workers_of_caller,
     refuse_second_batching,
 )
+from torchparquet._impl.reading.device_stage import parsed_device
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
-from torchparquet._impl.rows.conditions import WhereArgument
+from torchparquet._impl.rows.filters import FiltersArgument
 from torchparquet._impl.rows.row_numbers import RowsArgument
 from torchparquet._impl.rows.select_rows import RowArguments
 from torchparquet._impl.rows.splits import SplitArgument
 from torchparquet._impl.sequences.grouped_streams import GroupedOpener
 from torchparquet._impl.session.assembly import (
     Source,
-    check_ahead,
     check_together,
     checked_count,
     make_planner,
@@ -94,7 +92,6 @@ class ParquetDataset(IterableOnly[Batch]):
         nulls: NullsArgument = None,
         row_ids: bool = False,
         filters: FiltersArgument = None,
-        where: WhereArgument = None,
         rows: RowsArgument = None,
         split: SplitArgument = None,
         pack: Pack | None = None,
@@ -121,7 +118,6 @@ class ParquetDataset(IterableOnly[Batch]):
         cache_limit: int | None = None,
         manifest_cache: CacheArgument = None,
         decryption_properties: DecryptionArgument = None,
-        fetch_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Find the files, read their footers and check the options; no thread outlives the call.
 
@@ -148,21 +144,21 @@ class ParquetDataset(IterableOnly[Batch]):
                 `{"age": 0}`, in which "*" stands for all others. None for "nan" in float
                 columns and "error" elsewhere.
             row_ids: Add `batch["row.id"]`, int64 `[B]`: global row number, in file order.
-            filters: pyarrow's tuples or Expression. Row groups that statistics or the partition
-                keys of paths rule out are removed before rows are dealt to ranks, so shares stay
-                even and lengths exact. Single rows are not filtered. The footers stay in memory
-                until the filter is evaluated.
-            where: Read the rows for which this is true: pyarrow's Expression or tuples, or a SQL
-                condition such as "label is not null and lang = 'de'". It is evaluated once, here,
-                on the columns that it names. Everything else then counts only selected rows:
-                lengths, even shares, shuffle windows, states. With `manifest_cache` the result
-                is saved in a file next to it.
+            filters: Read the rows for which this is true, as in pandas and pyarrow: tuples such as
+                `[("x", ">", 3), ("lang", "in", ["de", "fr"])]`, all of which must hold; a list of
+                such lists, one of which must hold; a pyarrow `Expression`; or SQL such as
+                "label is not null and lang = 'de'". Partition keys of paths count as columns.
+                Statistics, page indexes and Bloom filters rule out row groups. Of the others, the
+                columns that the filters name are read once, here. Everything else then counts only
+                these rows: lengths, even shares, shuffle windows, states. With `manifest_cache`
+                the result is saved in a file next to it. Without, footers stay in memory until
+                the filters are evaluated.
             rows: Read these rows: global row numbers, as `row.id` has them; a bool for each row
                 of all files; a dict from file to numbers or bools; or a .npy, .arrow or .parquet
                 file, or a table, with the column "row" and perhaps "file".
             split: Read one part of a split: a `Split`, or its name, fractions, seed and column,
                 such as `("train", {"train": 0.9, "val": 0.1}, 0, "user_id")`. If several of
-                `where`, `rows` and `split` are given, rows must satisfy all of them.
+                `filters`, `rows` and `split` are given, rows must satisfy all of them.
             pack: Pack lists, such as the tokens of documents, into sequences of one length; see
                 `Pack`. A row is then a sequence, for all other arguments.
             shuffle: Permute row groups, and rows within windows of them, differently in each
@@ -206,7 +202,11 @@ class ParquetDataset(IterableOnly[Batch]):
                 stream waits for the copy; the loop itself does not. Not with DataLoader workers.
                 None for the CPU.
             storage_options: Options of the store in the URLs, such as credentials, by the names
-                of pandas (fsspec) or Polars.
+                of pandas (fsspec) or Polars. Among them is how patient the client is:
+                `max_retries` of a range (9), `retry_timeout_ms` from its first failure to its last
+                try (180,000), `max_connections` of the process (its share of 64 of this machine;
+                the first data set decides for all), and `hedges`, False to send no second request
+                for a slow first byte.
             filesystem: A file system of fsspec or `pyarrow.fs` for the paths, in place of URLs
                 and `storage_options`.
             cache_dir: A folder on local disk that caches what is read of a store, for later epochs
@@ -217,17 +217,12 @@ class ParquetDataset(IterableOnly[Batch]):
             manifest_cache: A file that keeps the content of the footers, for data sets of
                 thousands of files. While all files have the sizes, times of change and inodes
                 (in a store: ETags) that it lists, no footer is read. Otherwise all are, and it is
-                written again. It may be a URL.
-                `filters` need the footers in any case. `balance="bytes"` writes a cache again
-                that was made without it. Ranks may share the file.
+                written again. It may be a URL. `balance="bytes"` writes a cache again that was
+                made without it. Ranks may share the file.
             decryption_properties: Keys of encrypted files: pyarrow's `FileDecryptionProperties`
                 for all of them, or a function that takes a path and returns the properties of the
                 file, or None. The key service is called only while footers are read. Spawned
                 workers need a function that they can import.
-            fetch_options: How patient the HTTP client is: `max_tries` of a range (10),
-                `max_seconds` from its first failure to its last try (180), `max_connections` of
-                the process (its share of 64 of this machine; the first data set decides for all),
-                `hedges`, False to send no second request for a slow first byte.
 
         Raises:
             FileNotFoundError: A path does not exist, or has nothing to read.
@@ -263,7 +258,6 @@ class ParquetDataset(IterableOnly[Batch]):
             membership,
             pack=pack,
             by_length=by_length,
-            device=device,
             num_epochs=num_epochs,
             limit_steps=limit_steps,
         )
@@ -272,11 +266,10 @@ class ParquetDataset(IterableOnly[Batch]):
         kept = block_cache(cache_dir, cache_limit)
         source = Source(
             paths=paths,
-            filters=filters,
-            rows=RowArguments(where, rows, split),
+            rows=RowArguments(filters, rows, split),
             keys=file_keys(decryption_properties),
             manifest_cache=manifest_cache,
-            storage=StorageArguments(storage_options, filesystem, kept, fetch_options),
+            storage=StorageArguments(storage_options, filesystem, kept),
             membership=membership,
             num_threads=reading.num_threads,
         )
@@ -315,11 +308,13 @@ class ParquetDataset(IterableOnly[Batch]):
         streams: StreamOpener | GroupedOpener = row_streams
         if by_length is not None:
             is_single = window in (None, (0, 0), (1, 0))
-            streams = GroupedOpener(row_streams, samples, by_length, is_single)
+            streams = GroupedOpener(
+                row_streams, samples, by_length, is_single, pins_for_device=pin_memory is not False
+            )
         decoders = decoders_of(columns)
-        transforms = transforms_of(streams.names, decoders, processors, function, device)
-        if ahead is not None:
-            check_ahead(ahead, plan, device, has_functions=transforms is not None)
+        transforms = transforms_of(streams.names, decoders, processors, function)
+        if ahead is not None and transforms is None:
+            raise ValueError("Ahead needs functions: its own, processors, or Column(decode=)")
         compared = Compared(samples, fields, {"num_epochs": num_epochs, "row_ids": row_ids})
         self._session = DatasetSession(
             membership,

@@ -519,8 +519,6 @@ def test_a_pool_in_a_forked_child(data: Any) -> None:
         ({**THREADS, **PROCESSES}, ValueError, "either threads or processes"),
         ({**THREADS, "transform": None}, ValueError, "needs functions"),
         ({**THREADS, "transform": 5}, TypeError, "must be callable"),
-        ({**PROCESSES, "device": "cpu"}, ValueError, "Ahead does not go with device"),
-        ({**THREADS, "even": "dynamic", "shuffle": False}, ValueError, 'even="dynamic"'),
     ],
 )
 def test_options_that_do_not_fit(data: Any, options: Any, error: Any, message: str) -> None:

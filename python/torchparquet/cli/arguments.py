@@ -206,7 +206,9 @@ _ORDER_OPTIONS = (
         help="Rule that gives ranks the same number of steps.",
     ),
     click.option("--drop-last", is_flag=True, help="Leave out batches that are not full."),
-    click.option("--where", metavar="SQL", help="Read the rows for which this is true."),
+    click.option(
+        "--filter", "filters", metavar="SQL", help="Read the rows for which this is true."
+    ),
     click.option(
         "--pack",
         multiple=True,
@@ -302,7 +304,7 @@ class OrderOptions:
     max_memory: int
     even: str
     drop_last: bool
-    where: str | None = None
+    filters: str | None = None
     pack: tuple[str, ...] = ()
     pack_length: int = 2048
     pack_strategy: Strategy = "concat"
@@ -361,7 +363,7 @@ class OrderOptions:
             seed=self.seed,
             even=self.even,  # type: ignore[arg-type]
             drop_last=self.drop_last,
-            where=self.where,
+            filters=self.filters,
             order=Order(canonical_world_size=self.canonical_world_size),
             pack=Pack(self.pack, self.pack_length, self.pack_strategy, self.pack_separator)
             if self.pack

@@ -11,31 +11,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torchparquet._impl.checks import checked_int, listed
+from torchparquet._impl.files.manifest_cache import open_manifest
 from torchparquet._impl.files.remote.urls import is_remote_url
-from torchparquet._impl.files.selection import select_row_groups
 from torchparquet._impl.functions.transforms import Transforms
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions, check_dynamic
 from torchparquet._impl.ranks.shared_work import done_once
 from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW, window_memory
 from torchparquet._impl.reading.word_pass import WordPass
-from torchparquet._impl.rows.conditions import both
+from torchparquet._impl.rows.filters import both
 from torchparquet._impl.rows.select_rows import RowArguments, select_rows
 from torchparquet._impl.sequences.by_length import group_rows
 from torchparquet._impl.sequences.length_pass import LengthPass
 from torchparquet._impl.sequences.packing import pack_rows
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.tables.sources import table_source
-from torchparquet.options import Ahead, ByLength, Pack
+from torchparquet.options import ByLength, Pack
 
 if TYPE_CHECKING:
-    import torch
-
     from torchparquet._impl.batches.fields import Field
     from torchparquet._impl.files.cache_file import CacheArgument
-    from torchparquet._impl.files.filters import FiltersArgument
+    from torchparquet._impl.files.discovery import SourceArgument
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.files.manifest_reading import SourceArgument
     from torchparquet._impl.files.remote.storage import StorageArguments
     from torchparquet._impl.functions.decoders import Decoder
     from torchparquet._impl.functions.transforms import Processor, Transform
@@ -54,7 +51,6 @@ def check_together(
     *,
     pack: Pack | None,
     by_length: ByLength | None,
-    device: torch.device | str | None,
     num_epochs: int | None,
     limit_steps: int | None,
 ) -> None:
@@ -77,7 +73,6 @@ def check_together(
     excluded = {
         "pack": pack is not None,
         "canonical_world_size": canonical is not None,
-        "device": device is not None,
         'even="pad"': plan.even == "pad",
         'even="dynamic"': plan.even == "dynamic",
     }
@@ -96,7 +91,6 @@ class Source:
     """
 
     paths: SourceArgument
-    filters: FiltersArgument
     rows: RowArguments
     keys: FileKeys | None
     manifest_cache: CacheArgument
@@ -110,34 +104,32 @@ class Source:
         paths, rows = self.paths, self.rows
         table = table_source(paths)
         if table is not None:
-            if storage.filesystem is None and not storage.options:
+            if storage.filesystem is None and not storage.of_store:
+                options = {**(table.storage_options or {}), **(storage.options or {})}
                 is_remote = is_remote_url(table.paths[0])
                 storage = replace(
-                    storage,
-                    options=table.storage_options if is_remote else None,
-                    filesystem=table.filesystem,
+                    storage, options=options if is_remote else None, filesystem=table.filesystem
                 )
             paths = list(table.paths)
-            rows = replace(rows, where=both(rows.where, table.where), left=table.deleted)
-        manifest = select_row_groups(
+            rows = replace(rows, filters=both(rows.filters, table.filters), left=table.deleted)
+        manifest, footers = open_manifest(
             paths,
-            self.filters,
-            self.manifest_cache,
-            storage,
-            self.keys,
             self.num_threads,
+            self.keys,
+            self.manifest_cache,
+            storage=storage,
             with_chunk_sizes=with_sizes,
-            as_table=None if table is None else table.applied,
+            with_contents=rows.filters is not None,
         )
         if table is not None:
-            manifest = table.narrowed(manifest)
-        return select_rows(manifest, rows, self.keys, self.manifest_cache, storage)
+            manifest = table.narrowed(table.applied(manifest))
+        return select_rows(manifest, rows, self.keys, self.manifest_cache, storage, footers)
 
     def open_whole(self, manifest: Manifest) -> Manifest:
         """Return the manifest of all rows; it is the given one if no option leaves rows out."""
-        if self.filters is None and self.rows.is_empty:
+        if self.rows.is_empty:
             return manifest
-        return replace(self, filters=None, rows=RowArguments()).open(with_sizes=False)
+        return replace(self, rows=RowArguments()).open(with_sizes=False)
 
     @property
     def shared_storage(self) -> StorageArguments:
@@ -179,17 +171,11 @@ def transforms_of(
     decoders: Mapping[str, Decoder],
     processors: Mapping[str, Processor] | None,
     transform: Transform | None,
-    device: torch.device | str | None,
 ) -> Transforms | None:
     """Return the functions, checked against the names of a batch; None if there are none."""
     _refuse_repeated("ByLength", names)
     if processors is None and transform is None and not decoders:
         return None
-    if decoders and device is not None:
-        raise ValueError(
-            f"Column(decode=) does not go with device={str(device)!r}: bytes are decoded on the "
-            "host; move the batch in the loop"
-        )
     transforms = Transforms(processors, transform, decoders)
     decoded = transforms.names_of(names)
     _refuse_repeated("decode", decoded)
@@ -201,21 +187,6 @@ def _refuse_repeated(adding: str, names: Sequence[str]) -> None:
     repeated = listed([name for name, count in Counter(names).items() if count > 1])
     if repeated:
         raise ValueError(f"{adding} adds keys that columns have too, rename those: {repeated}")
-
-
-def check_ahead(
-    ahead: Ahead, plan: PlanOptions, device: torch.device | str | None, *, has_functions: bool
-) -> None:
-    """Check that functions can be applied ahead of the loop."""
-    if not has_functions:
-        raise ValueError("Ahead needs functions: its own, processors, or Column(decode=)")
-    if device is not None:
-        raise ValueError(
-            f"Ahead does not go with device={str(device)!r}: the loop's stream would not wait for "
-            "the functions; move the batch in the loop"
-        )
-    if plan.even == "dynamic":
-        raise ValueError('Ahead does not go with even="dynamic"')
 
 
 def window_of_row_groups(

@@ -22,6 +22,7 @@ from torchparquet._impl.plan.topology import Topology
 from torchparquet._impl.ranks.agreement import Standing, warn_of_early_end
 from torchparquet._impl.ranks.second_sharding import refuse_second_sharding
 from torchparquet._impl.ranks.sharding import in_worker, is_distributed
+from torchparquet._impl.reading.function_stages import AheadStage, FunctionStage
 from torchparquet._impl.session.planner import Place
 from torchparquet._impl.session.session import Session, Start
 from torchparquet._impl.session.session_iterator import SessionIterator
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from torchparquet._impl.batches.tensors import Batch
     from torchparquet._impl.functions.transforms import Transforms
     from torchparquet._impl.ranks.membership import Membership
+    from torchparquet._impl.reading.function_stages import Surroundings
+    from torchparquet._impl.reading.stream import Stream
     from torchparquet._impl.reading.streams import StreamOpener
     from torchparquet._impl.sequences.grouped_streams import GroupedOpener
     from torchparquet._impl.session.planner import EpochPlanner
@@ -163,13 +166,16 @@ class DatasetSession(Session[Place]):
         if pool is not None and pool.owner_pid == os.getpid():
             pool.close()
 
-    def function_pool(self) -> FunctionPool | None:
-        """Return what applies the functions ahead of the loop; None if the loop does it."""
-        if self.transforms is None or self._ahead is None:
-            return None
-        if self._pool is None or self._pool.owner_pid != os.getpid():
-            self._pool = FunctionPool(self.transforms, self._ahead)
-        return self._pool
+    def staged(self, stream: Stream, around: Surroundings) -> Stream:
+        """Return the last stage after a stream that decodes."""
+        if self.transforms is not None:
+            if self._ahead is None:
+                stream = FunctionStage(stream, self.transforms, around)
+            else:
+                if self._pool is None or self._pool.owner_pid != os.getpid():
+                    self._pool = FunctionPool(self.transforms, self._ahead)
+                stream = AheadStage(stream, self._pool, around)
+        return self.streams.delivering(stream)
 
     def seed_at(self, topology: Topology, place: Place, num_after: int = 0) -> int:
         """Return the seed of the batch at a place, or of one after it, on one rank and worker."""

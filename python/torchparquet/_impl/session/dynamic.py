@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -26,14 +27,18 @@ from torchparquet._impl.plan.plan_options import Int64Array
 from torchparquet._impl.plan.share import Share
 from torchparquet._impl.ranks.agreement import start_of_job
 from torchparquet._impl.ranks.sharding import in_worker
+from torchparquet._impl.reading.function_stages import Surroundings
 from torchparquet._impl.session.iteration import Iteration
 from torchparquet._impl.session.provenance import batch_origin
+from torchparquet.errors import RankMismatchError
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
+    from torchparquet._impl.files.manifest import Manifest
+    from torchparquet._impl.plan.topology import Topology
     from torchparquet._impl.ranks.membership import Membership
-    from torchparquet._impl.reading.batch_stream import Batches
+    from torchparquet._impl.reading.stream import Stream
     from torchparquet._impl.session.dataset_session import DatasetSession
     from torchparquet._impl.session.planner import Place
 
@@ -61,16 +66,24 @@ class OwnCursor:
 class StoreCursor:
     """A cursor in a store of torch.distributed.
 
-    The n-th pass over the same rows in the same order is the same cursor in all processes, and
-    that of no other pass.
+    The n-th pass over the same data is the same cursor in all processes, and that of no other
+    pass. All must read the same epoch in it.
     """
 
-    def __init__(self, store: Store, identity: Any) -> None:
-        """Begin, or join, the next pass."""
+    def __init__(self, store: Store, identity: Any, epoch: int) -> None:
+        """Begin, or join, the next pass; raises if other ranks read another epoch in theirs."""
         digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
-        self._key = f"torchparquet/cursor/{digest}/{_num_passes[digest]}"
+        number = _num_passes[digest]
+        self._key = f"torchparquet/cursor/{digest}/{number}"
         self._store = store
         _num_passes[digest] += 1
+        of_all = bytes(store.compare_set(f"{self._key}/epoch", "", str(epoch))).decode()
+        if of_all != str(epoch):
+            raise RankMismatchError(
+                'ranks must make the same passes with even="dynamic": another one reads epoch '
+                f"{of_all} in its pass {number + 1}, this one epoch {epoch}. A rank that iterates "
+                "more often than others, or sets another epoch, takes rows from them"
+            )
 
     def claim(self) -> int:
         """Return the next number."""
@@ -108,7 +121,7 @@ class Pass:
         self._num_used = 0
 
 
-def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
+def shared_cursor(identity: list[Any], epoch: int, membership: Membership) -> Cursor:
     """Return the cursor of a pass, which all ranks share.
 
     Args:
@@ -122,7 +135,7 @@ def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
     if in_worker():
         raise ValueError('even="dynamic" needs num_workers=0: workers share no store')
     if membership.ranks.store is not None:
-        return StoreCursor(membership.ranks.store, identity)
+        return StoreCursor(membership.ranks.store, identity, epoch)
     topology, mesh = membership.topology(), membership.ranks.mesh
     if mesh is not None and mesh.size() > topology.world_size:
         raise ValueError(
@@ -137,7 +150,7 @@ def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
             'even="dynamic" needs torch.distributed to be initialised, or a store, for ranks '
             f"to share; got rank {topology.rank} of {topology.world_size}"
         )
-    return StoreCursor(peers.store, [*identity, peers.ranks, start_of_job(peers)])
+    return StoreCursor(peers.store, [*identity, peers.ranks, start_of_job(peers)], epoch)
 
 
 class DynamicIteration(Iteration):
@@ -151,7 +164,7 @@ class DynamicIteration(Iteration):
 
     def __init__(self, session: DatasetSession, led_at: tuple[Any, int] | None = None) -> None:
         """Prepare to iterate; claims and reads nothing yet."""
-        self._ahead: tuple[Batches, Future[None], int] | None = None
+        self._ahead: tuple[Stream, Future[None], int] | None = None
         self._at = (0, 0)  # row group and batch of it
         self._thread: ThreadPoolExecutor | None = None
         self._thread_ident: list[int] = []
@@ -165,8 +178,6 @@ class DynamicIteration(Iteration):
         self._check_usable()
         try:
             batch = self._next_batch()
-            if batch is not None:
-                batch = self._apply(batch, self.origin, self._seed())
         except BaseException as error:
             if isinstance(error, Exception):
                 self._failure = error
@@ -184,9 +195,6 @@ class DynamicIteration(Iteration):
         super().take_epoch()
         if self._session.looked_at is self._pass:
             self._session.looked_at = None
-
-    def _seed(self) -> int:
-        return mixed_seed(self._session.planner.options.seed, self.begin().epoch, *self._at)
 
     def _next_batch(self) -> Batch | None:
         if self._pass is None:
@@ -219,8 +227,9 @@ class DynamicIteration(Iteration):
         self._ahead = None
         if row_group is not None:
             stream = self._open_row_group(row_group)
-            stream.start()
-            self._ahead = (stream, self._thread.submit(stream.wait_for_first), row_group)
+            reader = stream.reader
+            reader.start()
+            self._ahead = (stream, self._thread.submit(reader.wait_for_first), row_group)
 
     def _begin_pass(self) -> Pass:
         """Begin a pass of which all ranks agree, or that of an iteration that only looked.
@@ -245,14 +254,20 @@ class DynamicIteration(Iteration):
         identity = [
             manifest.content_fingerprint,
             columns_digest(session.streams.fields),
-            [options.batch_size, options.shuffle, options.seed, options.epoch],
+            [options.batch_size, options.shuffle, options.seed],
         ]
-        cursor = shared_cursor(identity, session.membership)
+        cursor = shared_cursor(identity, place.epoch, session.membership)
         return Pass(place.epoch, order[rows[order] > 0], cursor)
 
-    def _open_row_group(self, row_group: int) -> Batches:
+    def _open_row_group(self, row_group: int) -> Stream:
         """Open one row group of two, with half of the threads and of the memory."""
-        return self._session.streams.open([self._share_of(row_group)], 2)
+        session, share, epoch = self._session, self._share_of(row_group), self.begin().epoch
+        around = Surroundings(
+            partial(mixed_seed, session.planner.options.seed, epoch, row_group),
+            partial(_origin_in, session.streams.manifest, share, epoch, self.topology),
+            partial(self.totals.add_seconds, "function_seconds"),
+        )
+        return session.staged(session.streams.open([share], 2), around)
 
     def _share_of(self, row_group: int) -> Share:
         session = self._session
@@ -265,10 +280,9 @@ class DynamicIteration(Iteration):
 
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or row `row` of it, to be shown."""
-        (row_group, step), session = self._at, self._session
-        shares = [self._share_of(row_group).after(step)]
-        at = self.begin().epoch, step
-        return batch_origin(session.streams.manifest, shares, at, self.topology, row)
+        (row_group, step), manifest = self._at, self._session.streams.manifest
+        share, epoch = self._share_of(row_group), self.begin().epoch
+        return _origin_in(manifest, share, epoch, self.topology, step, row)
 
     def close(self) -> None:
         """Join the threads and give up what is in flight; row groups claimed stay claimed."""
@@ -287,6 +301,17 @@ class DynamicIteration(Iteration):
         """Join the threads of an iterator that was broken off."""
         if getattr(self, "_thread", None) is not None:
             self._end_thread()
+
+
+def _origin_in(
+    manifest: Manifest,
+    share: Share,
+    epoch: int,
+    topology: Topology,
+    step: int,
+    row: int | None = None,
+) -> object:
+    return batch_origin(manifest, [share.after(step)], (epoch, step), topology, row)
 
 
 def row_group_share(row_group: int, num_rows: int, batch_size: int | None) -> Share:

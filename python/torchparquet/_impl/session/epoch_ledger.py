@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import get_worker_info
 
+from torchparquet._impl.forks import let_threads_finish_before_forks
 from torchparquet._impl.native import (
     EPOCH_LEDGER_WORDS,
     begin_iteration,
@@ -27,7 +28,6 @@ from torchparquet._impl.native import (
     set_epoch_of,
 )
 from torchparquet._impl.ranks.sharding import in_worker
-from torchparquet._impl.reading.forks import let_threads_finish_before_forks
 
 # A claim must not look like that of a loader's worker, of which there are few.
 _LAST_WORKER = 1023

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from torchparquet._impl.batches.batch_rows import check_rows, num_rows_of, sliced
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.functions.batch_seed import seeded
-from torchparquet._impl.functions.transforms import FunctionFailedError, Origin
 from torchparquet._impl.metrics.read_totals import ReadTotals
 from torchparquet._impl.metrics.wait_ranges import wait_range
-from torchparquet._impl.reading.transformed_stream import TransformedStream
+from torchparquet._impl.reading.function_stages import Surroundings
 from torchparquet._impl.session.planner import Place
 from torchparquet._impl.session.provenance import batch_origin
 from torchparquet._impl.session.session_iterator import SessionIterator
@@ -25,7 +23,7 @@ from torchparquet.errors import users_level
 if TYPE_CHECKING:
     from torchparquet._impl.plan.share import Share
     from torchparquet._impl.plan.topology import Topology
-    from torchparquet._impl.reading.batch_stream import Batches
+    from torchparquet._impl.reading.stream import Stream
     from torchparquet._impl.session.dataset_session import DatasetSession
 
 # An iteration without end ends after so many epochs that have no batch for it: by chance one may
@@ -55,7 +53,7 @@ class Iteration(SessionIterator[Batch, Place]):
         """Prepare to iterate; reads nothing yet."""
         super().__init__(session, led_at)
         self.totals = ReadTotals(session.totals)
-        self._stream: Batches | TransformedStream | None = None
+        self._stream: Stream | None = None
         self._opened_at: Place | None = None
         self._num_rows_read: int | None = None
         self._topology: Topology | None = None
@@ -85,22 +83,20 @@ class Iteration(SessionIterator[Batch, Place]):
             self._session.rank_check.check_epoch(place.epoch)
         stream = self._stream
         assert stream is not None  # noqa: S101
-        if isinstance(stream, TransformedStream):
-            batch = self._next_transformed(stream, place)
-        else:
-            batch = next(stream, None)
+        batch = next(stream, None)
         if batch is None:
             raise RuntimeError(
                 f"the epoch ended after {place.steps} batches of {place.end} that were planned"
             )
-        if stream.wants_next:
-            stream.announce(self._next_shares(place))
-        if self._session.transforms is not None:
-            if not isinstance(stream, TransformedStream):
-                seed = self._session.seed_at(self.topology, place)
-                batch = self._apply(batch, partial(self._origin_at, place), seed)
-            self._check_rows(batch, place)
+        reader = stream.reader
+        if reader.wants_next:
+            reader.announce(self._session.streams.shares_to_read(self._next_shares(place)))
+        self._num_rows_read = stream.num_rows_given
         if place.num_rows:
+            if self._num_rows_read is not None:
+                # Rows of it were delivered before, so it must still have them.
+                check_rows(batch, self._num_rows_read)
+                self._num_rows_read = num_rows_of(batch) - place.num_rows
             batch = sliced(batch, place.num_rows, num_rows_of(batch))
         return batch, place.after_batch()
 
@@ -117,34 +113,6 @@ class Iteration(SessionIterator[Batch, Place]):
         except ValueError:
             return ()  # the next epoch says so
         return session.planner.shares(following, self.topology) if following.end else ()
-
-    def _next_transformed(self, stream: TransformedStream, place: Place) -> Batch | None:
-        try:
-            batch = next(stream, None)
-        except FunctionFailedError as error:
-            raise error.of_batch(partial(self._origin_at, place)) from error.__cause__
-        self._num_rows_read = stream.num_rows_given
-        self.totals.add_seconds("function_seconds", stream.wait_seconds)
-        return batch
-
-    def _check_rows(self, made: Batch, place: Place) -> None:
-        """Make sure that a batch of which some rows were delivered before still has its rows."""
-        if place.num_rows:
-            check_rows(made, self._num_rows_read)
-            self._num_rows_read = num_rows_of(made) - place.num_rows
-
-    def _apply(self, batch: Batch, origin: Origin, seed: int) -> Batch:
-        """Return what the user's functions make of the whole batch."""
-        transforms = self._session.transforms
-        if transforms is None:
-            return batch
-        self._num_rows_read = num_rows_of(batch)
-        begin = time.perf_counter()
-        try:
-            with seeded(seed):
-                return transforms.apply(batch, origin)
-        finally:
-            self.totals.add_seconds("function_seconds", time.perf_counter() - begin)
 
     @property
     def topology(self) -> Topology:
@@ -250,18 +218,19 @@ class Iteration(SessionIterator[Batch, Place]):
         self._opened_at = place
         stream = self._stream_at(place)
         self.totals.add(stream, self._asked_at)
-        pool = self._session.function_pool()
-        if pool is None:
-            self._stream = stream
-        else:
-            # A method of this iterator would form a cycle with it, and keep its threads.
-            seed_at = partial(self._session.seed_at, self.topology, place)
-            self._stream = TransformedStream(stream, pool, seed_at)
+        session, topology = self._session, self.topology
+        # Methods of this iterator would form a cycle with it, and keep its threads.
+        around = Surroundings(
+            partial(session.seed_at, topology, place),
+            partial(_origin_after, session, topology, place),
+            partial(self.totals.add_seconds, "function_seconds"),
+        )
+        self._stream = session.staged(stream, around)
         if self._closed:
             # Another thread closed the iterator meanwhile.
             self._close_stream()
 
-    def _stream_at(self, place: Place) -> Batches:
+    def _stream_at(self, place: Place) -> Stream:
         """Open a stream of the rest of the epoch that stands at `place`."""
         session, topology = self._session, self.topology
         return session.streams.open(session.planner.shares(place, topology), topology.num_workers)
@@ -286,13 +255,7 @@ class Iteration(SessionIterator[Batch, Place]):
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or row `row` of it, to be shown."""
         place = self.begin()
-        return self._origin_at(replace(place, steps=place.steps - 1), row)
-
-    def _origin_at(self, place: Place, row: int | None = None) -> object:
-        session = self._session
-        shares = session.planner.shares(place, self.topology)
-        at = place.epoch, place.steps_before + place.steps
-        return batch_origin(session.streams.manifest, shares, at, self.topology, row)
+        return _origin_after(self._session, self.topology, place, -1, row)
 
     def close(self) -> None:
         """Join the threads and give up what is in flight. Idempotent."""
@@ -302,6 +265,20 @@ class Iteration(SessionIterator[Batch, Place]):
     def _close_stream(self) -> None:
         if self._stream is not None:
             self._stream.close()
+
+
+def _origin_after(
+    session: DatasetSession,
+    topology: Topology,
+    place: Place,
+    num_after: int,
+    row: int | None = None,
+) -> object:
+    """Return where the batch is from that comes so many after the one at a place."""
+    place = replace(place, steps=place.steps + num_after)
+    shares = session.planner.shares(place, topology)
+    at = place.epoch, place.steps_before + place.steps
+    return batch_origin(session.streams.manifest, shares, at, topology, row)
 
 
 class SkippingIteration(Iteration):

@@ -97,7 +97,7 @@ def parse(value: object, identity: Identity, requested_window: tuple[int, int] |
     if version != VERSION:
         raise ValueError(
             f"state must be of version {VERSION}, got version {version!r}: it was saved by "
-            "another release of torchparquet"
+            "another release of torchparquet; load it with that release, or begin a new run"
         )
     state = _state(value)
     differences = _differences(value, identity, requested_window)
@@ -142,7 +142,7 @@ def _leg(value: Any) -> Leg:
 
 def _count(value: Any, low: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value < _COUNT:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"the saved state is damaged: a count must be an int >= 0, got {value!r}")
     return value
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from torchparquet._impl.files.discovery import discover_files
+from torchparquet._impl.files.discovery import find_sources
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.manifest_reading import remote_files, walk_footers
+from torchparquet._impl.files.manifest_reading import walk_footers
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet.errors import CorruptFileError, EncryptedFileError, one_line
@@ -27,12 +27,10 @@ def open_files(
 ) -> tuple[list[Manifest], list[str], list[Failure]]:
     """Read the footer of each file by itself."""
     manifests, without_rows, failures = [], [], []
-    remote = remote_files(list(paths), storage, empty_files=True)
-    found = discover_files(list(paths), empty_files=True) if remote is None else remote.paths
-    for number, path in enumerate(found):
+    found = find_sources(list(paths), storage, empty_files=True)
+    for number, path in enumerate(found.paths):
         try:
-            one = None if remote is None else remote.only(number)
-            manifests.append(walk_footers([path], remote=one)[0])
+            manifests.append(walk_footers(found.only(number))[0])
         except OSError as error:
             failures.append(Failure(path, None, None, one_line(error)))
         except ValueError:
