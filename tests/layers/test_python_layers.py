@@ -29,7 +29,7 @@ MOST_MODULES = 12
 ABOVE = ("frameworks", "tools", "cli", "__main__")
 EXTENSIONS = {"_core": "native"}
 # The command line's own requirements, and the modules that may import them.
-SCREEN_LIBRARIES = {"click", "rich", "matplotlib", "plotly"}
+SCREEN_LIBRARIES = {"click", "rich", "matplotlib"}
 SCREEN_MODULES = ("tools", "cli", "__main__")
 # Packages of stores: the room of remote files imports them in functions, for URLs.
 STORE_LIBRARIES = {"fsspec", "huggingface_hub"}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,10 +14,12 @@ from click.core import ParameterSource
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.plan.plan_options import requested_window
 from torchparquet._impl.reading.read_options import parse_size
+from torchparquet.tools.screen import check_plot, make_console, print_json
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from torchparquet._impl.batches.pack import Strategy
-    from torchparquet._impl.files.manifest import Manifest
     from torchparquet._impl.sequences.by_length import ByLength
     from torchparquet.dataset import ParquetDataset
 
@@ -36,11 +39,55 @@ def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) 
 
 
 # Accepted before and after the name of the command.
-debug_option = click.option(
-    "--debug", is_flag=True, expose_value=False, callback=_set_debug, help="Show tracebacks."
+DEBUG = click.Option(
+    ["--debug"], is_flag=True, expose_value=False, callback=_set_debug, help="Show tracebacks."
 )
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output."
+_JSON = click.Option(
+    ["--json", "as_json"], is_flag=True, help="Print JSON, and nothing else, on standard output."
+)
+
+
+def report_command(
+    show: Callable[[Console, dict[str, Any]], None],
+) -> Callable[[Callable[..., dict[str, Any]]], click.Command]:
+    """Make a command of a function that returns a report, for people by `show`, or as JSON.
+
+    The exit code is 1 if the report says that something does not hold.
+    """
+
+    def decorate(function: Callable[..., dict[str, Any]]) -> click.Command:
+        @wraps(function)
+        def run(as_json: bool, **options: Any) -> int:
+            report = function(**options)
+            if as_json:
+                print_json(report)
+            else:
+                show(make_console(), report)
+            return 0 if report.get("holds", True) else 1
+
+        command = click.command()(run)
+        command.params += [_JSON, DEBUG]
+        return command
+
+    return decorate
+
+
+def _checked_plot(
+    context: click.Context, parameter: click.Parameter, path: str | None
+) -> str | None:
+    try:
+        if path is not None:
+            check_plot(path)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return path
+
+
+plot_option = click.option(
+    "--plot",
+    metavar="FILE",
+    callback=_checked_plot,
+    help="Draw the report too: FILE.png or FILE.svg.",
 )
 _paths = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 
@@ -349,6 +396,17 @@ class Order:
             multiple_of=self.multiple_of,
         )
 
+    def columns(
+        self, named: Sequence[str], paths: Sequence[str], storage: StorageArguments
+    ) -> list[str] | None:
+        """Return the columns to read: the named ones, or all that can be read."""
+        from torchparquet._impl.files.manifest_reading import read_manifest
+        from torchparquet.tools.tensors import readable_columns
+
+        if self.pack:
+            return None
+        return list(named) or readable_columns(read_manifest(list(paths), storage=storage))
+
     def dataset(self, paths: Any, world_size: int, **options: Any) -> ParquetDataset:
         """Return the data set of rank 0 of a world."""
         from torchparquet._impl.batches.pack import Pack
@@ -376,16 +434,3 @@ class Order:
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def readable_columns(manifest: Manifest) -> list[str]:
-    """Return the columns that can be read as tensors, in the order of the files."""
-    from torchparquet._impl.files.schemas import Schemas
-    from torchparquet.errors import UnsupportedColumnError
-    from torchparquet.tools.inspect.tensors import tensor_of
-
-    schemas = Schemas(manifest)
-    names = [name for name in schemas.names() if tensor_of(name, schemas)[1] is not None]
-    if not names:
-        raise UnsupportedColumnError(f"no column can be read as a tensor: {manifest.files[0]!r}")
-    return names

@@ -10,14 +10,13 @@ from rich.console import Console
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet.cli.arguments import (
     byte_size,
-    debug_option,
-    json_option,
     max_memory_option,
     paths_argument,
+    report_command,
 )
 from torchparquet.tools.rewrite import Rewrite
 from torchparquet.tools.rewrite.options import CODECS, RewriteOptions, parse_encoding
-from torchparquet.tools.screen import counted, make_console, plain, print_json, progress, size
+from torchparquet.tools.screen import counted, plain, progress, size
 
 _POSITIVE = click.IntRange(min=1)
 
@@ -30,7 +29,29 @@ def _encoding(text: str) -> tuple[str, str]:
         raise click.BadParameter(str(error)) from None
 
 
-@click.command()
+def _show(console: Console, report: dict[str, Any]) -> None:
+    files = counted(len(report["files"]), "file")
+    groups = counted(report["row_groups"], "row group")
+    console.print(
+        f"{counted(report['rows'], 'row')} in {files} of {groups}, at most "
+        f"{report['row_group_rows']:,} rows each: {plain(report['output'])}"
+    )
+    if report["files_resumed"]:
+        console.print(f"{counted(report['files_resumed'], 'file')} of them from an earlier run")
+    order = f"shuffled by seed {report['seed']}" if report["shuffled"] else "in the same order"
+    console.print(
+        f"{order}; {size(report['input_bytes'])} before, {size(report['output_bytes'])} now"
+    )
+    console.print(f"codec: {', '.join(dict.fromkeys(report['codecs'].values()))}")
+    for change in report["schema_changes"]:
+        console.print(f"[yellow]stored otherwise[/]  {plain(change)}")
+    for key in report["differing_metadata"]:
+        console.print(
+            f"[yellow]metadata[/]  files disagree about {plain(key)}; the first one's is kept"
+        )
+
+
+@report_command(_show)
 @paths_argument
 @click.option(
     "--output",
@@ -70,17 +91,14 @@ def _encoding(text: str) -> tuple[str, str]:
     help="Of the permutation.",
 )
 @max_memory_option("1GiB", "Bound of memory; with --shuffle, more of it means fewer reads.")
-@json_option
-@debug_option
 def command(
     paths: tuple[str, ...],
     storage: StorageArguments,
     output: str,
     encodings: tuple[tuple[str, str], ...],
     no_page_checksums: bool,
-    as_json: bool,
     **options: Any,
-) -> None:
+) -> dict[str, Any]:
     """Write the same rows in a layout for training.
 
     Row groups and files change; the rows do not. Their order stays, or becomes a permutation of all
@@ -93,30 +111,4 @@ def command(
     )
     rewrite = Rewrite(paths, output, wanted, storage)
     with progress("rewriting", rewrite.num_rows * rewrite.passes) as advance:
-        report = rewrite.run(advance)
-    if as_json:
-        print_json(report)
-    else:
-        _show(make_console(), report)
-
-
-def _show(console: Console, report: dict[str, Any]) -> None:
-    files = counted(len(report["files"]), "file")
-    groups = counted(report["row_groups"], "row group")
-    console.print(
-        f"{counted(report['rows'], 'row')} in {files} of {groups}, at most "
-        f"{report['row_group_rows']:,} rows each: {plain(report['output'])}"
-    )
-    if report["files_resumed"]:
-        console.print(f"{counted(report['files_resumed'], 'file')} of them from an earlier run")
-    order = f"shuffled by seed {report['seed']}" if report["shuffled"] else "in the same order"
-    console.print(
-        f"{order}; {size(report['input_bytes'])} before, {size(report['output_bytes'])} now"
-    )
-    console.print(f"codec: {', '.join(dict.fromkeys(report['codecs'].values()))}")
-    for change in report["schema_changes"]:
-        console.print(f"[yellow]stored otherwise[/]  {plain(change)}")
-    for key in report["differing_metadata"]:
-        console.print(
-            f"[yellow]metadata[/]  files disagree about {plain(key)}; the first one's is kept"
-        )
+        return rewrite.run(advance)

@@ -20,9 +20,7 @@ from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.files.remote.urls import split_scheme, without_credentials
-from torchparquet.tools.inspect import look_at
-from torchparquet.tools.inspect.column_chunks import ColumnFacts
-from torchparquet.tools.inspect.pages import PageFacts
+from torchparquet.tools.footers import ColumnFacts, PageFacts, read_facts, sampled_row_groups
 from torchparquet.tools.rewrite import journal
 from torchparquet.tools.rewrite.input_rows import InputRows, RowStream
 from torchparquet.tools.rewrite.options import CODECS, Layout, RewriteOptions, make_layout
@@ -159,15 +157,13 @@ class Rewrite:
         return self._manifest.schemas[int(self._manifest.file_schema[with_rows])]
 
     def _make_layout(self) -> Layout:
-        footers, pages = look_at(self._manifest, all_pages=False, advance=lambda _: None)
+        columns = read_facts(self._manifest, sampled_row_groups(self._manifest)).columns
+        names = [leaf.path for leaf in self._leaves()]
         encodings = tuple(
-            self._options.encodings.get(leaf.path) or _kept_encoding(pages[leaf.path])
-            for leaf in self._leaves()
+            self._options.encodings.get(name) or _kept_encoding(columns[name].pages)
+            for name in names
         )
-        codecs = tuple(
-            self._options.codec or _kept_codec(footers.columns[leaf.path])
-            for leaf in self._leaves()
-        )
+        codecs = tuple(self._options.codec or _kept_codec(columns[name]) for name in names)
         bytes_per_row = max(part.rows.bytes_per_row() for part in self._parts)
         return make_layout(self._options, self.num_rows, bytes_per_row, encodings, codecs)
 
@@ -212,7 +208,7 @@ class Rewrite:
 
 def _kept_encoding(pages: PageFacts) -> str:
     """Return the present encoding of a column; "plain" for a dictionary that fell back."""
-    if pages.num_chunks and pages.with_dictionary == pages.num_chunks and not pages.fallbacks:
+    if pages.keeps_dictionary:
         return "dictionary"
     others = {name for name in pages.encodings if name.startswith(("DELTA_", "BYTE_STREAM"))}
     return others.pop().lower() if len(others) == 1 and others == pages.encodings else "plain"

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 from torchparquet._impl.files.opening import source_of
 from torchparquet._impl.files.remote.remote_files import RemoteFiles
 from torchparquet.errors import CastError, one_line, unreadable
-from torchparquet.tools.inspect.column_chunks import read_footer
+from torchparquet.tools.footers import read_footer
 
 _READ_BUFFER_BYTES = 1 << 20
 _SAMPLED_ROW_GROUPS = 8

@@ -12,7 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from torchparquet.errors import naming, one_line
-from torchparquet.tools.inspect.column_chunks import read_footer
+from torchparquet.tools.footers import read_footer
 from torchparquet.tools.rewrite.input_rows import RowStream
 from torchparquet.tools.rewrite.options import Layout, RewriteOptions
 from torchparquet.tools.rewrite.output_place import OutputPlace

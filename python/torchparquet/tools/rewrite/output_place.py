@@ -22,7 +22,7 @@ from torchparquet._impl.files.remote.storage import (
 )
 from torchparquet._impl.files.remote.urls import is_remote_url, without_credentials
 from torchparquet.errors import naming
-from torchparquet.tools.inspect.column_chunks import read_footer
+from torchparquet.tools.footers import read_footer
 
 _BUCKETS = ".buckets"
 
