@@ -52,11 +52,13 @@ def fix(session: nox.Session) -> None:
 
 @nox.session(default=True)
 def lint(session: nox.Session) -> None:
-    """Check the format of Python and C++, Python by ruff's rules, and the size of files."""
+    """Check formats, ruff's rules, the size of files, and that imports go down the rooms."""
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
     run_on_files(session, "clang-format --dry-run -Werror", CPP)
     session.run("python", ".ci/check_files.py")
+    session.run("python", ".ci/check_rooms.py")
+    session.run("lint-imports", "--no-logo", env={"PYTHONPATH": "python"})
 
 
 @nox.session(default=True)

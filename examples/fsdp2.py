@@ -35,7 +35,7 @@ def train(arguments: Namespace) -> None:
     """Train the epochs that are left."""
     shape = (arguments.replicas, dist.get_world_size() // arguments.replicas)
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=("dp_replicate", "dp_shard"))
-    dataset = open_clicks(arguments.data, batch_size=256, device_mesh=mesh)
+    dataset = open_clicks(arguments.data, batch_size=256, ranks=mesh)
     torch.manual_seed(0)
     model = ClickModel()
     for layer in (model.embedding, model.hidden, model):

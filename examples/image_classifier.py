@@ -21,7 +21,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from torchparquet import Column, ParquetDataset, batch_seed
+from torchparquet import Ahead, Column, ParquetDataset, batch_seed
 
 CLASSES, SIZE = 3, 32
 
@@ -48,8 +48,7 @@ def open_pictures(folder: str, *, epochs: int) -> ParquetDataset:
         folder,
         batch_size=32,
         columns={"image": Column("image", decode=decoded, stack=True), "label": "label"},
-        transform=augmented,
-        transform_threads=2,
+        transform=Ahead(augmented, threads=2),
         shuffle=True,
         num_epochs=epochs,
     )

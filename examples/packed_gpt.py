@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from checkpoints import TrainState, load_latest, save
 from job import ending_process_group
-from torchparquet import Pack, ParquetDataset
+from torchparquet import Order, Pack, ParquetDataset
 
 VOCABULARY, END_OF_TEXT, LENGTH, WIDTH, HEADS = 64, 0, 64, 32, 4
 MOST_RANKS, GLOBAL_BATCH = 4, 16
@@ -85,7 +85,7 @@ def open_documents(folder: str) -> ParquetDataset:
         pack=pack,
         shuffle=True,
         drop_last=True,
-        canonical_world_size=MOST_RANKS,
+        order=Order(canonical_world_size=MOST_RANKS),
     )
 
 

@@ -23,6 +23,7 @@ from torchparquet._impl import _core, bridge, native
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PUBLIC = [
+    "Ahead",
     "ByLength",
     "CastError",
     "Column",
@@ -33,9 +34,11 @@ PUBLIC = [
     "ListLengthError",
     "MixedDataset",
     "NullValueError",
+    "Order",
     "Pack",
     "ParquetDataset",
     "RankMismatchError",
+    "Ranks",
     "SchemaMismatchError",
     "Split",
     "TransformError",

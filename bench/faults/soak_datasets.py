@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import torch
 from torch.utils.data import DataLoader
 
-from torchparquet import ByLength, Jagged, Pack, ParquetDataset, mix
+from torchparquet import Ahead, ByLength, Jagged, Pack, ParquetDataset, mix
 
 _NUM_FILES, _FILE_ROWS, _ROW_GROUP = 3, 12_000, 2_000
 _WORDS = ("click", "view", "buy", "", "a longer word that is no short string")
@@ -63,7 +63,7 @@ def open_all(folder: Path) -> dict[str, Callable[[int], Iterable[Any]]]:
         folder, columns=["tokens"], **common | {"batch_size": ByLength("tokens", 8_192)}
     )
     mixed = mix([ParquetDataset(folder, **numbers) for _ in range(2)], weights=[3, 1], seed=5)
-    on_threads = ParquetDataset(folder, transform=_doubled, transform_threads=2, **numbers)
+    on_threads = ParquetDataset(folder, transform=Ahead(_doubled, threads=2), **numbers)
 
     def epoch_of(dataset: Any) -> Callable[[int], Iterable[Any]]:
         def batches(epoch: int) -> Iterable[Any]:

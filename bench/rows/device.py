@@ -15,7 +15,7 @@ from torch import Tensor
 from generated.generated_files import click_logs
 from report.verdicts import Outcome, Row, Setting, SkippedError, Target, Verdict
 from torchparquet import ParquetDataset
-from torchparquet._impl.batches.device_transfer import DeviceHandOver, resolved_device
+from torchparquet._impl.reading.device_stage import CopyStreams, resolved_device
 
 _NUM_COPIES = 200
 _NUM_SUMMED = 10_000
@@ -60,14 +60,14 @@ def _copy_rate(device: torch.device, path: Path, setting: Setting) -> Verdict:
     slab_bytes = next(iter(dataset))[_NAME].untyped_storage().nbytes()
     slabs = [torch.zeros(slab_bytes, dtype=torch.uint8).pin_memory() for _ in range(2)]
     into = [torch.empty(slab_bytes, dtype=torch.uint8, device=device) for _ in range(2)]
-    hand_over = DeviceHandOver(device, pin_memory=True)
+    streams = CopyStreams(device)
 
     def ours() -> None:
         before = None
         for number in range(_NUM_COPIES):
-            arriving = hand_over.begin(slabs[number % 2], setting.batch_size, [])
+            arriving = streams.begin_copies([slabs[number % 2]])
             if before is not None:
-                before()
+                streams.await_copies(*before)
             before = arriving
 
     def plain() -> None:

@@ -31,7 +31,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from torchparquet import Column, ParquetDataset
+from torchparquet import Ahead, Column, ParquetDataset
 
 _PATH = Path(__file__).resolve().parents[1] / "data" / "pictures.parquet"
 _PICTURES, _BATCH = 4_000, 64
@@ -71,8 +71,8 @@ def _workers(number: int) -> Iterable[Any]:
 
 _SIDES: dict[str, Callable[[], Iterable[Any]]] = {
     "the loop itself": lambda: _dataset(),
-    "transform_threads=2": lambda: _dataset(transform_threads=2),
-    "transform_processes=2": lambda: _dataset(transform_processes=2),
+    "Ahead(threads=2)": lambda: _dataset(transform=Ahead(threads=2)),
+    "Ahead(processes=2)": lambda: _dataset(transform=Ahead(processes=2)),
     "DataLoader, 2 workers": lambda: _workers(2),
 }
 

@@ -91,8 +91,8 @@ ReaderSpec MakeReaderSpec(
     const std::shared_ptr<DataFiles>& files, Share share, std::vector<Share> beside,
     int64_t batch_rows, const Int64Array& batch_sizes, std::vector<FieldSpec> fields,
     std::vector<ColumnSpec> columns, int64_t row_id_field, int64_t row_valid_field,
-    int64_t num_threads, std::vector<int64_t> cpus, int64_t max_memory_bytes,
-    bool lent_slabs, const std::optional<std::shared_ptr<HeldSelections>>& selections,
+    int64_t num_threads, int64_t max_memory_bytes, bool lent_slabs,
+    const std::optional<std::shared_ptr<HeldSelections>>& selections,
     bool rows_are_packed) {
   return ReaderSpec({.files = DataFiles::Of(files),
                      .share = std::move(share),
@@ -105,7 +105,6 @@ ReaderSpec MakeReaderSpec(
                      .row_id_field = row_id_field,
                      .row_valid_field = row_valid_field,
                      .num_threads = num_threads,
-                     .cpus = std::move(cpus),
                      .max_memory_bytes = max_memory_bytes,
                      .lent_slabs = lent_slabs,
                      .rows_are_packed = rows_are_packed});
@@ -256,8 +255,8 @@ void BindSpecs(py::module_& m) {
            py::arg("share"), py::arg("beside"), py::arg("batch_rows"),
            py::arg("batch_sizes"), py::arg("fields"), py::arg("columns"),
            py::arg("row_id_field"), py::arg("row_valid_field"), py::arg("num_threads"),
-           py::arg("cpus"), py::arg("max_memory_bytes"), py::arg("lent_slabs"),
-           py::arg("selections"), py::arg("rows_are_packed"));
+           py::arg("max_memory_bytes"), py::arg("lent_slabs"), py::arg("selections"),
+           py::arg("rows_are_packed"));
   m.def(
       "window_order",
       [](uint64_t key, int64_t num_rows) {

@@ -33,27 +33,6 @@ bool HasEnough(const ReaderState& state) {
   return state.ring.num_complete() >= enough && state.ring.front_is_complete();
 }
 
-// Binds the calling thread to processors. Pages that it writes first are then placed
-// in their memory.
-void RunOn(const std::vector<int64_t>& cpus) {
-#if defined(__linux__)
-  if (cpus.empty()) return;
-  const auto num_cpus = static_cast<size_t>(std::ranges::max(cpus)) + 1;
-  const size_t num_bytes = CPU_ALLOC_SIZE(num_cpus);
-  std::vector<cpu_set_t> set(num_bytes / sizeof(cpu_set_t) + 1);  // which zeroes them
-  for (const int64_t cpu : cpus) {
-    CPU_SET_S(static_cast<size_t>(cpu), num_bytes, set.data());
-  }
-  if (sched_setaffinity(0, num_bytes, set.data()) == 0) return;
-  throw Error(
-      ErrorKind::kInvalidArgument,
-      "the system lets no decode thread run on the processors that cpus= names: " +
-          std::generic_category().message(errno));
-#else
-  (void)cpus;
-#endif
-}
-
 void WaitForWork(ReaderState* state, RoomWaits* waits, TimedLock* lock) {
   ++state->num_waits;
   waits->Begin(Clock::now());
@@ -267,7 +246,6 @@ void DecodeUntilDone(ReaderState* state, std::unique_ptr<DecodeScratch> scratch,
       const std::lock_guard lock(state->mutex);
       state->thread_ends.Begin();
     }
-    RunOn(state->spec.cpus);
     Decode(state, std::move(scratch), is_spare);
   } catch (...) {
     Abandon(state, CurrentErrorAt({}));

@@ -44,7 +44,6 @@ struct ReaderParts {
   int64_t row_id_field = -1;     // int64; -1: not wanted
   int64_t row_valid_field = -1;  // bool; -1: not wanted
   int64_t num_threads = 1;
-  std::vector<int64_t> cpus = {};  // that threads run on; none: those of the process
   int64_t max_memory_bytes = int64_t{1} << 30;
   int64_t prefetch_bytes = 0;  // set by ReaderSpec: the part for files in stores
   bool lent_slabs = false;     // the consumer brings the memory of batches

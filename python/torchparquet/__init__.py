@@ -14,15 +14,12 @@ from torchparquet._impl.bridge import find_bridge
 
 find_bridge()  # Before anything that takes long: it may raise.
 
-from torchparquet._impl.batches.column import Column  # noqa: E402
-from torchparquet._impl.batches.pack import Pack  # noqa: E402
 from torchparquet._impl.functions.batch_seed import batch_seed  # noqa: E402
 from torchparquet._impl.mixing.mixed_dataset import MixedDataset, mix  # noqa: E402
 from torchparquet._impl.mixing.unbatched import UnbatchedDataset  # noqa: E402
 from torchparquet._impl.ranks.group_lifetime import import_torch_functions_without_group  # noqa: E402
-from torchparquet._impl.rows.splits import Split  # noqa: E402
-from torchparquet._impl.sequences.by_length import ByLength  # noqa: E402
 from torchparquet.audit import verify_no_shard_overlap  # noqa: E402
+from torchparquet.column import Column  # noqa: E402
 from torchparquet.dataset import ParquetDataset  # noqa: E402
 from torchparquet.errors import (  # noqa: E402
     CastError,
@@ -37,10 +34,12 @@ from torchparquet.errors import (  # noqa: E402
     UnsupportedColumnError,
 )
 from torchparquet.jagged import Jagged  # noqa: E402
+from torchparquet.options import Ahead, ByLength, Order, Pack, Ranks, Split  # noqa: E402
 
 import_torch_functions_without_group()
 
 __all__ = [
+    "Ahead",
     "ByLength",
     "CastError",
     "Column",
@@ -51,9 +50,11 @@ __all__ = [
     "ListLengthError",
     "MixedDataset",
     "NullValueError",
+    "Order",
     "Pack",
     "ParquetDataset",
     "RankMismatchError",
+    "Ranks",
     "SchemaMismatchError",
     "Split",
     "TransformError",

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument
+from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.iterable_only import IterableOnly
-from torchparquet._impl.batches.pack import Pack
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.checks import checked_int, explaining_arguments
+from torchparquet._impl.checks import checked_bool, checked_int, explaining_arguments
 from torchparquet._impl.files.cache_file import CacheArgument
 from torchparquet._impl.files.filters import FiltersArgument
-from torchparquet._impl.files.footers.decryption import DecryptionArgument
+from torchparquet._impl.files.footers.decryption import DecryptionArgument, file_keys
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import SourceArgument
 from torchparquet._impl.files.remote.storage import StorageArguments, block_cache
+from torchparquet._impl.functions.decoders import decoders_of
 from torchparquet._impl.functions.transforms import Processor, Transform
 from torchparquet._impl.metrics.read_metrics import Metrics
 from torchparquet._impl.mixing.unbatched import UnbatchedDataset
 from torchparquet._impl.plan.epoch_plan import EpochPlan
-from torchparquet._impl.plan.plan_options import Balance, Even, PlanOptions, requested_window
+from torchparquet._impl.plan.plan_options import Even, PlanOptions, requested_window
 from torchparquet._impl.plan.row_places import Reach
 from torchparquet._impl.plan.topology import Topology
 from torchparquet._impl.ranks.distribution import ShardDistribution, shard_distribution
@@ -39,27 +40,32 @@ from torchparquet._impl.ranks.sharding import (
     num_workers_of_caller,
     refuse_second_batching,
 )
+from torchparquet._impl.reading.device_stage import parsed_device
 from torchparquet._impl.reading.read_options import ReadOptions
+from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet._impl.rows.conditions import WhereArgument
 from torchparquet._impl.rows.row_numbers import RowsArgument
 from torchparquet._impl.rows.select_rows import RowArguments
 from torchparquet._impl.rows.splits import SplitArgument
-from torchparquet._impl.sequences.by_length import ByLength
+from torchparquet._impl.sequences.grouped_streams import GroupedOpener
 from torchparquet._impl.session.assembly import (
-    ColumnArguments,
-    DataArguments,
-    DeliveryArguments,
-    IterationOptions,
-    assemble,
+    Source,
+    check_together,
+    checked_count,
+    make_planner,
+    transforms_of,
+    window_of_row_groups,
 )
 from torchparquet._impl.session.dynamic import DynamicIteration
+from torchparquet._impl.session.feed import Feed
 from torchparquet._impl.session.iteration import Iteration, SkippingIteration
+from torchparquet._impl.session.rank_check import Compared, RankCheck
 from torchparquet._impl.session.state import OtherData
+from torchparquet.options import Ahead, ByLength, Order, Pack, Ranks
 
 if TYPE_CHECKING:
     import torch
     import torch.distributed as dist
-    from torch._C._distributed_c10d import Store
     from torch.distributed.device_mesh import DeviceMesh
 
 
@@ -89,44 +95,35 @@ class ParquetDataset(IterableOnly[Batch]):
         batch_size: int | ByLength | None,
         columns: ColumnsArgument = None,
         nulls: NullsArgument = None,
-        pack: Pack | None = None,
+        row_ids: bool = False,
         filters: FiltersArgument = None,
         where: WhereArgument = None,
         rows: RowsArgument = None,
         split: SplitArgument = None,
+        pack: Pack | None = None,
         shuffle: bool = False,
         seed: int = 0,
         shuffle_window: int | str | None = None,
-        shuffle_within_rank: bool = False,
         drop_last: bool = False,
         even: Even = "split",
-        balance: Balance = "rows",
-        canonical_world_size: int | None = None,
+        order: Order | None = None,
         num_epochs: int | None = 1,
         limit_steps: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
-        device_mesh: DeviceMesh | None = None,
-        mesh_dims: str | Sequence[str] | None = None,
-        process_group: dist.ProcessGroup | None = None,
-        store: Store | None = None,
-        row_ids: bool = False,
+        ranks: DeviceMesh | dist.ProcessGroup | Ranks | None = None,
+        processors: Mapping[str, Processor] | None = None,
+        transform: Transform | Ahead | None = None,
         num_threads: int | None = None,
-        cpus: Sequence[int] | None = None,
         max_memory: int | str = "1GiB",
         pin_memory: bool | None = None,
         device: torch.device | str | None = None,
-        check_ranks: bool = True,
-        processors: Mapping[str, Processor] | None = None,
-        transform: Transform | None = None,
-        transform_threads: int | None = None,
-        transform_processes: int | None = None,
-        decryption_properties: DecryptionArgument = None,
-        manifest_cache: CacheArgument = None,
         storage_options: Mapping[str, Any] | None = None,
         filesystem: Any = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_limit: int | None = None,
+        manifest_cache: CacheArgument = None,
+        decryption_properties: DecryptionArgument = None,
         fetch_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Find the files, read their footers and check the options; no thread outlives the call.
@@ -153,8 +150,7 @@ class ParquetDataset(IterableOnly[Batch]):
                 "mask", "empty" or a fill value; or a dict of these by column, such as
                 `{"age": 0}`, in which "*" stands for all others. None for "nan" in float
                 columns and "error" elsewhere.
-            pack: Pack lists, such as the tokens of documents, into sequences of one length; see
-                `Pack`. A row is then a sequence, for all other arguments.
+            row_ids: Add `batch["row.id"]`, int64 `[B]`: global row number, in file order.
             filters: pyarrow's tuples or Expression. Row groups that statistics or the partition
                 keys of paths rule out are removed before rows are dealt to ranks, so shares stay
                 even and lengths exact. Single rows are not filtered. The footers stay in memory
@@ -170,6 +166,8 @@ class ParquetDataset(IterableOnly[Batch]):
             split: Read one part of a split: a `Split`, or its name, fractions, seed and column,
                 such as `("train", {"train": 0.9, "val": 0.1}, 0, "user_id")`. If several of
                 `where`, `rows` and `split` are given, rows must satisfy all of them.
+            pack: Pack lists, such as the tokens of documents, into sequences of one length; see
+                `Pack`. A row is then a sequence, for all other arguments.
             shuffle: Permute row groups, and rows within windows of them, differently in each
                 epoch.
             seed: The key of the permutation; the same on all ranks.
@@ -177,21 +175,14 @@ class ParquetDataset(IterableOnly[Batch]):
                 together; 0 for none. Or a number of rows, such as "1_000_000 rows": longer row
                 groups are then cut, and their parts permuted like row groups. None for 8 row
                 groups, or as many as fit in half of `max_memory` if that is fewer.
-            shuffle_within_rank: Shard row groups in file order and permute each rank's own. A rank
-                then reads the same files in every epoch, so node-local caches stay useful.
             drop_last: Drop a last batch that is not full.
             even: How all ranks get the same number of steps: "split" balances rows to within
                 one, "drop" stops at the shortest share, "pad" repeats rows and marks them in
                 `batch["row.valid"]`, "none" lets step counts differ. With "dynamic" each rank
                 takes the next row group when it is ready for one, so no rank waits for a slow
-                one. Each row is read once. It is for work without collectives; see `store`.
-            balance: The quantity that ranks get equal amounts of: "rows", or "bytes" of the
-                compressed columns, which is closer to the cost of reading. "bytes" does not go
-                with `even="split"`.
-            canonical_world_size: A number of ranks whose global batches other worlds keep: every
-                world whose number of ranks divides it, with the same product of ranks and
-                `batch_size`. With both `drop_last` and `even="none"` it must equal the number of
-                ranks.
+                one. Each row is read once. It is for work without collectives. All processes must
+                make the same passes, in the same order, or rows are read twice or not at all.
+            order: How row groups are divided among ranks, where it matters: an `Order`.
             num_epochs: How many epochs one iteration reads; None for epochs without end. An
                 iteration ends after an epoch whose number, counted from 1, is a multiple of it.
             limit_steps: The most batches of an epoch that this rank delivers; None for all.
@@ -200,19 +191,15 @@ class ParquetDataset(IterableOnly[Batch]):
                 each iteration and each `len`. So these may still be set up after the data set is
                 made. A rank that changes later changes the length.
             world_size: Number of data-parallel ranks; give it with `rank`.
-            device_mesh: Take rank and world size from its data-parallel dimensions. Processes
-                that differ only in other dimensions (tensor, context, pipeline) read the same.
-            mesh_dims: The data-parallel dimensions: a name, or several that count as one rank,
-                row-major. None for "dp", or "dp_replicate" and "dp_shard", or the only dimension.
-            process_group: Take rank and world size from this group.
-            store: A store of torch.distributed, for `even="dynamic"`. All processes that get the
-                same store share the rows of a pass, whatever their ranks. None for the store that
-                torch.distributed was initialised with. All processes must make the same passes,
-                in the same order.
-            row_ids: Add `batch["row.id"]`, int64 `[B]`: global row number, in file order.
+            ranks: Which processes the data-parallel ranks are: a DeviceMesh, a ProcessGroup, or a
+                `Ranks`. None for the world of torch.distributed.
+            processors: A dict of callables by column. Each gets its column's tensor or `Jagged`
+                of every batch and returns the value that replaces it.
+            transform: A callable that gets each batch, after the processors, and returns the dict
+                to deliver. Both run on the thread that iterates; or ahead of it, on threads or
+                processes: `Ahead(function, threads=8)`. They do not affect the order, states or
+                the comparison of ranks. Workers that are not forked need them picklable.
             num_threads: Decode threads; None for this process's share of the processors.
-            cpus: Numbers of the processors that decode threads run on, such as all of the
-                device's NUMA node. None for all that the process may use. On Linux.
             max_memory: Bound of the memory of batches in flight: bytes, or a size such as "512MiB"
                 or "1G" (10^9 bytes).
             pin_memory: Deliver batches in page-locked memory; None to do so if CUDA is available.
@@ -221,28 +208,6 @@ class ParquetDataset(IterableOnly[Batch]):
                 current one. The next batch is copied while the loop works on this one. The loop's
                 stream waits for the copy; the loop itself does not. Not with DataLoader workers.
                 None for the CPU.
-            check_ranks: Compare the ranks before the second batch, see `check_ranks_agree`.
-            processors: A dict of callables by column. Each gets its column's tensor or `Jagged`
-                of every batch and returns the value that replaces it.
-            transform: A callable that gets each batch, after the processors, and returns the dict
-                to deliver. Both run on the thread that iterates. They do not affect the order,
-                states or the comparison of ranks. Workers that are not forked need them picklable.
-            transform_threads: Apply the functions in this number of background threads. For
-                functions that release the GIL, such as image decoders. Twice as many batches are
-                held in addition to `max_memory`. Order and states stay exact.
-            transform_processes: The same in this number of processes, for functions that hold the
-                GIL. They must be picklable. Tensors are sent both ways through shared memory. Not
-                with DataLoader workers.
-            decryption_properties: Keys of encrypted files: pyarrow's `FileDecryptionProperties`
-                for all of them, or a function that takes a path and returns the properties of the
-                file, or None. The key service is called only while footers are read. Spawned
-                workers need a function that they can import.
-            manifest_cache: A file that keeps the content of the footers, for data sets of
-                thousands of files. While all files have the sizes, times of change and inodes
-                (in a store: ETags) that it lists, no footer is read. Otherwise all are, and it is
-                written again. It may be a URL.
-                `filters` need the footers in any case. `balance="bytes"` writes a cache again
-                that was made without it. Ranks may share the file.
             storage_options: Options of the store in the URLs, such as credentials, by the names
                 of pandas (fsspec) or Polars.
             filesystem: A file system of fsspec or `pyarrow.fs` for the paths, in place of URLs
@@ -252,6 +217,16 @@ class ParquetDataset(IterableOnly[Batch]):
                 effect on files on disk.
             cache_limit: The most bytes of the cache; None for 64 GiB. The least recently used
                 blocks are removed.
+            manifest_cache: A file that keeps the content of the footers, for data sets of
+                thousands of files. While all files have the sizes, times of change and inodes
+                (in a store: ETags) that it lists, no footer is read. Otherwise all are, and it is
+                written again. It may be a URL.
+                `filters` need the footers in any case. `balance="bytes"` writes a cache again
+                that was made without it. Ranks may share the file.
+            decryption_properties: Keys of encrypted files: pyarrow's `FileDecryptionProperties`
+                for all of them, or a function that takes a path and returns the properties of the
+                file, or None. The key service is called only while footers are read. Spawned
+                workers need a function that they can import.
             fetch_options: How patient the HTTP client is: `max_tries` of a range (10),
                 `max_seconds` from its first failure to its last try (180), `max_connections` of
                 the process (its share of 64 of this machine; the first data set decides for all),
@@ -268,37 +243,97 @@ class ParquetDataset(IterableOnly[Batch]):
             ValueError: An argument is out of its range, or the files hold no row.
         """
         super().__init__()
-        window_chunks, window_rows = (window := requested_window(shuffle_window)) or (0, 0)
+        by_length = batch_size if isinstance(batch_size, ByLength) else None
+        window = requested_window(shuffle_window)
+        window_chunks, window_rows = window or (0, 0)
+        plan = PlanOptions(
+            batch_size=1 if isinstance(batch_size, ByLength) else batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            even=even,
+            drop_last=drop_last,
+            shuffle_window=window_chunks,
+            window_rows=window_rows,
+            order=Order() if order is None else order,
+        )
+        reading = ReadOptions(num_threads, max_memory, pin_memory)
+        membership = Membership(rank, world_size, ranks)
+        num_epochs = checked_count("num_epochs", num_epochs)
+        limit_steps = checked_count("limit_steps", limit_steps)
+        checked_bool("row_ids", row_ids)
+        check_together(
+            plan,
+            membership,
+            pack=pack,
+            by_length=by_length,
+            num_epochs=num_epochs,
+            limit_steps=limit_steps,
+        )
+        ahead = transform if isinstance(transform, Ahead) else None
+        function = transform.function if isinstance(transform, Ahead) else transform
         kept = block_cache(cache_dir, cache_limit)
-        self._feed = assemble(
-            Membership(rank, world_size, device_mesh, mesh_dims, process_group, store),
-            DataArguments(
-                paths,
-                ColumnArguments(columns, nulls, pack, batch_size),
-                filters,
-                RowArguments(where, rows, split),
-                decryption_properties,
-                manifest_cache,
-                StorageArguments(storage_options, filesystem, kept, fetch_options),
-            ),
-            PlanOptions(
-                1 if isinstance(batch_size, ByLength) else batch_size,
-                shuffle=shuffle,
-                seed=seed,
-                even=even,
-                drop_last=drop_last,
-                balance=balance,
-                shuffle_within_rank=shuffle_within_rank,
-                shuffle_window=window_chunks,
-                window_rows=window_rows,
-            ),
-            IterationOptions(
-                num_epochs, limit_steps, window, canonical_world_size, row_ids, check_ranks
-            ),
-            ReadOptions(num_threads, max_memory, pin_memory, cpus),
-            DeliveryArguments(
-                device, processors, transform, transform_threads, transform_processes
-            ),
+        source = Source(
+            paths=paths,
+            filters=filters,
+            rows=RowArguments(where, rows, split),
+            keys=file_keys(decryption_properties),
+            manifest_cache=manifest_cache,
+            storage=StorageArguments(storage_options, filesystem, kept, fetch_options),
+            membership=membership,
+            num_threads=reading.num_threads,
+        )
+        by_bytes = plan.order.balance == "bytes"
+        manifest = source.open(with_sizes=by_bytes)
+        find_words = source.word_pass(manifest, reading).find
+        fields = resolve_columns(columns, manifest, nulls, pack, find_words)
+        read, samples = source.samples(manifest, fields, reading, by_length or pack)
+        row_group_bytes = None
+        if by_bytes:
+            names = {name for field in fields for name in field.sources}
+            row_group_bytes = samples.bytes_of_columns(names)
+            read, samples = (replace(of, chunk_num_bytes=None) for of in (read, samples))
+        if by_length is not None:
+            window = window_of_row_groups(read, fields, plan, reading, window, row_ids=row_ids)
+            reading = replace(reading, pin_memory=False)  # Batches are copies of what is read.
+        planner = make_planner(
+            samples,
+            fields,
+            plan,
+            reading,
+            window=window,
+            limit_steps=limit_steps,
+            row_ids=row_ids,
+            row_group_bytes=row_group_bytes,
+        )
+        row_streams = StreamOpener(
+            manifest=read,
+            fields=fields,
+            options=reading,
+            row_ids=row_ids,
+            row_valid=even == "pad",
+            keys=source.keys,
+            device=parsed_device(device),
+        )
+        streams: StreamOpener | GroupedOpener = row_streams
+        if by_length is not None:
+            is_single = window in (None, (0, 0), (1, 0))
+            streams = GroupedOpener(
+                row_streams, samples, by_length, is_single, pins_for_device=pin_memory is not False
+            )
+        decoders = decoders_of(columns)
+        transforms = transforms_of(streams.names, decoders, processors, function)
+        if ahead is not None and transforms is None:
+            raise ValueError("Ahead needs functions: its own, processors, or Column(decode=)")
+        compared = Compared(samples, fields, {"num_epochs": num_epochs, "row_ids": row_ids})
+        self._feed = Feed(
+            membership,
+            planner,
+            RankCheck(membership, compared, enabled=membership.ranks.check),
+            streams,
+            num_epochs=num_epochs,
+            transforms=transforms,
+            is_dynamic=even == "dynamic",
+            ahead=ahead,
         )
 
     @property
@@ -542,11 +577,11 @@ class ParquetDataset(IterableOnly[Batch]):
         columns and how each is read, every option that shapes the order, the number of ranks and
         workers, and the next epoch and batch, also after a state was loaded. Each data-parallel
         rank must have the same number of processes. Model-parallel peers are compared too: all
-        processes of `device_mesh`, or else those of `process_group`, or else the world.
+        processes of the mesh of `ranks`, or else those of its group, or else the world.
 
         Under an initialised torch.distributed the first iteration compares by itself, once, when
         its second batch is asked for: a look at one batch waits for nobody. There are three
-        exceptions: `check_ranks=False`; `rank` and
+        exceptions: `Ranks(check=False)`; `rank` and
         `world_size` given without a group or mesh; and DataLoader workers, which cannot talk to
         other ranks. With workers, call this before the loop. Every rank must call it, in the same
         order as it first iterates or compares other data sets. The comparison goes through

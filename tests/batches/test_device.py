@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +23,8 @@ from torch.utils.data import DataLoader
 import torchparquet
 from tests.fixtures.failing_loaders import raises_in_worker
 from tests.fixtures.shape_files import COLUMNS, digest_of_batch, shape_files, tensors_of
-from torchparquet import NullValueError, ParquetDataset, mix
-from torchparquet._impl.batches.device_transfer import parsed_device
+from torchparquet import Ahead, NullValueError, Order, ParquetDataset, Ranks, TransformError, mix
+from torchparquet._impl.reading.device_stage import parsed_device
 
 PACKAGE = Path(torchparquet.__file__).parent
 ACCELERATOR = (
@@ -70,7 +70,7 @@ def files(tmp_path_factory: Any) -> str:
         {"max_memory": "120KB"},
         {"even": "pad", "world_size": 2, "rank": 1},
         {"batch_size": None},
-        {"canonical_world_size": 4},
+        {"order": Order(canonical_world_size=4)},
         {"num_epochs": 3, "shuffle": True},
     ],
     ids=str,
@@ -96,14 +96,73 @@ def test_every_batch_has_memory_of_its_own(files: str, on_device: dict[str, Any]
         batch["list"].values.fill_(7)
 
 
-def test_transforms_are_given_batches_on_the_device(files: str, on_device: dict[str, Any]) -> None:
-    def doubled(batch: Any) -> dict[str, Any]:
-        return {"id": batch["id"] * 2}
+class Pair(NamedTuple):
+    """A value of a transform's own."""
 
-    dataset = ParquetDataset(files, columns=["id"], batch_size=500, transform=doubled, **on_device)
-    assert torch.cat([batch["id"].cpu() for batch in dataset]).tolist() == list(
-        range(0, 2 * NUM_ROWS, 2)
+    values: torch.Tensor
+    name: str
+
+
+def changed(batch: Any) -> dict[str, Any]:
+    """Return values of many kinds: new memory, views of a slab, objects."""
+    ids = batch["id"]
+    assert ids.device.type == "cpu"
+    return {
+        "double": ids * 2,
+        "every second": ids[::2],
+        "empty": ids[:0],
+        "lists": batch["list"],
+        "nested": [Pair(ids[5:7], "of two"), {"of one": ids[:1]}],
+        "text": "a name",
+    }
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [changed, Ahead(changed, threads=2), Ahead(changed, processes=1)],
+    ids=["loop", "threads", "processes"],
+)
+def test_transforms_come_before_the_copy(
+    files: str, on_device: dict[str, Any], transform: Any
+) -> None:
+    options: dict[str, Any] = {"columns": ["id", "list"], "nulls": 0, "batch_size": 500}
+    expected = [changed(batch) for batch in ParquetDataset(files, **options)]
+    dataset = ParquetDataset(files, **options, transform=transform, **on_device)
+    found = list(dataset)
+    dataset.close()
+    assert len(found) == len(expected) == 6
+    for batch, other in zip(found, expected, strict=True):
+        assert list(batch) == list(other)
+        assert batch["text"] == "a name"
+        pair, single = batch["nested"]
+        assert isinstance(pair, Pair)
+        tensors = [batch["double"], batch["every second"], batch["empty"], *pair[:1]]
+        tensors += [single["of one"], batch["lists"].values, batch["lists"].offsets]
+        others = [other["double"], other["every second"], other["empty"], other["nested"][0].values]
+        others += [other["nested"][1]["of one"], other["lists"].values, other["lists"].offsets]
+        for own, theirs in zip(tensors, others, strict=True):
+            assert torch.equal(own.cpu(), theirs)
+
+
+def test_a_transform_that_fails_does_so_at_its_batch(files: str, on_device: dict[str, Any]) -> None:
+    fails = [True]
+
+    def failing(batch: Any) -> dict[str, Any]:
+        if fails[0] and batch["id"][0] == 300:
+            raise KeyError("third")
+        return {"id": batch["id"]}
+
+    dataset = ParquetDataset(
+        files, columns=["id"], batch_size=100, transform=failing, num_threads=1, **on_device
     )
+    iterator = iter(dataset)
+    found = [int(next(iterator)["id"][0]) for _ in range(3)]
+    for _ in range(2):
+        with pytest.raises(TransformError, match="batch 3 of epoch 0"):
+            next(iterator)
+    fails[0] = False
+    found += [int(batch["id"][0]) for batch in iterator]
+    assert found == list(range(0, NUM_ROWS, 100))
 
 
 @pytest.mark.parametrize("step", [0, 1, 2, 11, 29, 30])
@@ -132,7 +191,7 @@ def test_dynamic_shares(files: str, on_device: dict[str, Any], tmp_path: Path) -
         columns=COLUMNS,
         batch_size=64,
         even="dynamic",
-        store=store,
+        ranks=Ranks(store=store),
         rank=0,
         world_size=1,
         **on_device,
@@ -208,9 +267,12 @@ DELIVERING = (
     "_next",
     "_next_item",
     "_take",
-    "begin",
-    "arrive",
-    "<lambda>",
+    "_begin",
+    "_spans",
+    "_view",
+    "_with_tensors",
+    "begin_copies",
+    "await_copies",
     "cut",
     "__next__",
     "in_wait_range",

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from torchparquet import CorruptFileError, ParquetDataset
+from torchparquet import CorruptFileError, Order, ParquetDataset
 from torchparquet._impl.files.manifest_cache import open_manifest
 from torchparquet._impl.files.manifest_reading import read_manifest
 
@@ -105,7 +105,7 @@ def test_batches_and_states_are_the_same(data: Any, cache: Path) -> None:
 
 
 def test_sizes_of_columns_are_kept_with_it_once_they_are_asked_for(data: Any, cache: Path) -> None:
-    options = {"even": "none", "balance": "bytes", "columns": ["id"]}
+    options = {"even": "none", "order": Order(balance="bytes"), "columns": ["id"]}
     sizes = [pq.read_metadata(path).row_group(0).column(0) for path in sorted(data.iterdir())]
     dataset_of(data, cache)
     first = dataset_of(data, cache, **options)

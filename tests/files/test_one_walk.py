@@ -25,18 +25,21 @@ CASES: dict[str, tuple[str, int]] = {
     "words": ("columns={'s': Column('s', vocab=['a', 'b'])}", 1),
     "shuffled": ("shuffle=True, seed=3, row_ids=True, num_threads=2", 1),
     "dynamic": ("even='dynamic'", 1),
-    "balanced by bytes": ("even='none', balance='bytes', columns=['x']", 1),
+    "balanced by bytes": ("even='none', order=BYTES, columns=['x']", 1),
     "filtered": ("filters=[('x', '>', 120)]", 1),
     "filtered by keys": ("filters=[('k', '=', 2), ('x', '>', 120)]", 1),
-    "filtered and balanced": ("filters=[('x', '>', 9)], even='none', balance='bytes'", 1),
+    "filtered and balanced": (
+        "filters=[('x', '>', 9)], even='none', order=BYTES",
+        1,
+    ),
     "the cache is made": ("manifest_cache=CACHE", 1),
     "cached": ("manifest_cache=CACHE", 0),
     "cached and filtered": ("manifest_cache=CACHE, filters=[('k', '=', 2)]", 1),
-    "cached without sizes": ("manifest_cache=CACHE, even='none', balance='bytes'", 1),
-    "cached with sizes": ("manifest_cache=CACHE, even='none', balance='bytes'", 0),
+    "cached without sizes": ("manifest_cache=CACHE, even='none', order=BYTES", 1),
+    "cached with sizes": ("manifest_cache=CACHE, even='none', order=BYTES", 0),
     "sizes that are not needed": ("manifest_cache=CACHE", 0),
     "the cache is made for all": (
-        "manifest_cache=CACHE + '2', even='none', balance='bytes', filters=[('x', '>', 9)]",
+        "manifest_cache=CACHE + '2', even='none', order=BYTES, filters=[('x', '>', 9)]",
         1,
     ),
 }
@@ -55,7 +58,8 @@ def num_opens(strace: str, data: Path, program: str, log: Path) -> list[list[int
         import os
         import sys
         sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-        from torchparquet import Column, ParquetDataset
+        from torchparquet import Column, Order, ParquetDataset
+        BYTES = Order('bytes')
         DATA, CACHE = {str(data)!r}, {str(data.parent / "cache")!r}
         def mark():
             try:
@@ -104,7 +108,7 @@ def test_each_encrypted_file_is_opened_once(tmp_path: Path, strace: str, layout:
         for options in (
             {},
             {"filters": [("plain", ">=", 300)]},
-            {"even": "none", "balance": "bytes", "columns": ["plain", "secret"]},
+            {"even": "none", "order": Order(balance="bytes"), "columns": ["plain", "secret"]},
         ):
             ParquetDataset(DATA, batch_size=8, decryption_properties=keys, **options)
             mark()

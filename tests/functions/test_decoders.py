@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from torchparquet import Column, NullValueError, ParquetDataset, TransformError
+from torchparquet import Ahead, Column, NullValueError, ParquetDataset, TransformError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 9, 7, 3), np.uint8)
 
@@ -39,7 +39,9 @@ def parsed(data: bytes) -> Any:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"transform_threads": 2}, {"transform_processes": 1}], ids=str
+    "options",
+    [{}, {"transform": Ahead(threads=2)}, {"transform": Ahead(processes=1)}],
+    ids=["loop", "threads", "processes"],
 )
 @pytest.mark.parametrize("source", ["image", "image.bytes"])
 def test_images_are_decoded(tmp_path: Path, source: str, options: dict[str, Any]) -> None:
@@ -70,7 +72,11 @@ def test_images_of_any_size_and_mode(tmp_path: Path) -> None:
 
 
 @pytest.mark.mostly_long(every=2)
-@pytest.mark.parametrize("options", [{}, {"transform_threads": 2}, {"transform_processes": 1}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"transform": Ahead(threads=2)}, {"transform": Ahead(processes=1)}],
+    ids=["loop", "threads", "processes"],
+)
 def test_a_value_that_cannot_be_decoded_is_named(tmp_path: Path, options: dict[str, Any]) -> None:
     values = [json.dumps([row, 1]).encode() for row in range(12)]
     values[8] = b"[8, "

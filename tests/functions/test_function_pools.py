@@ -31,13 +31,13 @@ from torch.utils.data import DataLoader
 from tests.fixtures.datasets import opener
 from tests.fixtures.failing_loaders import raises_in_worker
 from tests.fixtures.tree import child_environment
-from torchparquet import CorruptFileError, ParquetDataset, TransformError, batch_seed
+from torchparquet import Ahead, CorruptFileError, ParquetDataset, TransformError, batch_seed
 
 NUM_ROWS = 1000
 long = pytest.mark.long
 SECONDS = 60  # for what must happen
-THREADS: dict[str, Any] = {"transform_threads": 3}
-PROCESSES: dict[str, Any] = {"transform_processes": 2}
+THREADS: dict[str, Any] = {"threads": 3}
+PROCESSES: dict[str, Any] = {"processes": 2}
 SLOW_PROCESSES = pytest.mark.parametrize(
     "pool",
     [pytest.param(THREADS, id="threads"), pytest.param(PROCESSES, id="processes", marks=long)],
@@ -54,7 +54,20 @@ def data(tmp_path_factory: Any) -> Any:
     return root
 
 
-open_dataset = opener(batch_size=32, shuffle=True, num_threads=1, rank=0, world_size=1)
+opened = opener(batch_size=32, shuffle=True, num_threads=1, rank=0, world_size=1)
+
+
+def open_dataset(
+    data: Any,
+    transform: Any = None,
+    threads: int | None = None,
+    processes: int | None = None,
+    **options: Any,
+) -> ParquetDataset:
+    if threads is not None or processes is not None:
+        transform = Ahead(transform, threads, processes)
+    dataset: ParquetDataset = opened(data, transform=transform, **options)
+    return dataset
 
 
 def changed(batch: Any) -> dict[str, Any]:
@@ -257,7 +270,7 @@ def test_errors_of_reading_come_after_the_batches_before(tmp_path: Path) -> None
     chunk = pq.read_metadata(path).row_group(4).column(0)
     content[chunk.data_page_offset : chunk.data_page_offset + 8] = b"\xff" * 8
     path.write_bytes(content)
-    iterator = iter(ParquetDataset(path, batch_size=10, transform=dict, **THREADS))
+    iterator = iter(open_dataset(path, batch_size=10, shuffle=False, transform=dict, **THREADS))
     assert [next(iterator)["id"][0].item() for _ in range(4)] == [0, 10, 20, 30]
     for _ in range(2):
         with pytest.raises(CorruptFileError, match="row group 4"):
@@ -285,7 +298,7 @@ def test_an_exception_of_a_signal_loses_no_batch(data: Any) -> None:
     expected = [batch["id"].tolist() for batch in open_dataset(data)]
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
-        iterator = iter(open_dataset(data, transform=hold, transform_threads=1))
+        iterator = iter(open_dataset(data, transform=hold, threads=1))
         with pytest.raises(_InterruptError):
             next(iterator)
         release.set()
@@ -385,10 +398,12 @@ def test_close_ends_processes_that_hang(data: Any) -> None:
 FUNCTIONS = """
 import pyarrow as pa
 from torch.utils.data import DataLoader
-from torchparquet import ParquetDataset
+from torchparquet import Ahead, ParquetDataset
 
-def read(function, loader_of=None, **options):
-    data = ParquetDataset(pa.table({"x": range(40)}), batch_size=10, transform=function, **options)
+def read(function, loader_of=None, processes=None):
+    table = pa.table({"x": range(40)})
+    transform = function if processes is None else Ahead(function, processes=processes)
+    data = ParquetDataset(table, batch_size=10, transform=transform)
     try:
         print("rows", sum(len(batch["x"]) for batch in (loader_of or iter)(data)))
     except Exception as error:
@@ -432,15 +447,15 @@ def test_processes_that_do_not_find_a_function_say_so(tmp_path: Path) -> None:
     assert "'lost'" in lines[2]
 
 
-HOW = ("transform_processes=1", "spawning")
+HOW = ("processes=1", "spawning")
 
 
 @pytest.mark.parametrize("kind", ["stdin", "no guard"])
 def test_processes_that_cannot_begin_blame_no_batch(tmp_path: Path, kind: str) -> None:
     program = FUNCTIONS.replace("    try:", "    if True:").partition("    except")[0]
-    program += "\ndef found(batch):\n    return batch\n\nread(found, transform_processes=1)"
+    program += "\ndef found(batch):\n    return batch\n\nread(found, processes=1)"
     output = output_of(program, None if kind == "stdin" else tmp_path)
-    assert "RuntimeError: the processes of transform_processes end as they begin" in output
+    assert "RuntimeError: the processes of Ahead end as they begin" in output
     assert "in a module" in output
     assert "batch 0" not in output
 
@@ -477,7 +492,9 @@ def test_threads_in_data_loader_workers(data: Any, context: str) -> None:
 def test_processes_in_data_loader_workers_are_refused(data: Any) -> None:
     dataset = open_dataset(data, transform=changed, **PROCESSES)
     loader = DataLoader(dataset, batch_size=None, num_workers=1)
-    with raises_in_worker(RuntimeError, match="transform_processes needs a DataLoader with num_w"):
+    with raises_in_worker(
+        RuntimeError, match=r"Ahead\(processes=...\) needs a DataLoader with num_w"
+    ):
         next(iter(loader))
 
 
@@ -497,12 +514,11 @@ def test_a_pool_in_a_forked_child(data: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"transform_threads": 0}, ValueError, "transform_threads must be >= 1"),
-        ({"transform_threads": 1.5}, TypeError, "transform_threads must be an int"),
-        ({**THREADS, **PROCESSES}, ValueError, "do not go together"),
+        ({"threads": 0}, ValueError, "threads must be >= 1"),
+        ({"threads": 1.5}, TypeError, "threads must be an int"),
+        ({**THREADS, **PROCESSES}, ValueError, "either threads or processes"),
         ({**THREADS, "transform": None}, ValueError, "needs functions"),
-        ({**PROCESSES, "device": "cpu"}, ValueError, "transform_processes does not go with device"),
-        ({**THREADS, "even": "dynamic", "shuffle": False}, ValueError, 'even="dynamic"'),
+        ({**THREADS, "transform": 5}, TypeError, "must be callable"),
     ],
 )
 def test_options_that_do_not_fit(data: Any, options: Any, error: Any, message: str) -> None:
@@ -533,9 +549,7 @@ def run_program(data: Any, **parts: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "option", ["transform_threads=2", pytest.param("transform_processes=2", marks=long)]
-)
+@pytest.mark.parametrize("option", ["threads=2", pytest.param("processes=2", marks=long)])
 @pytest.mark.parametrize(
     "body", ["next(iterator)", "list(iterator)", "next(iterator); sys.exit(3)"]
 )
@@ -549,7 +563,7 @@ def test_a_program_ends_in_mid_iteration(data: Any, option: str, body: str) -> N
 @long
 def test_processes_end_with_a_killed_parent(data: Any) -> None:
     body = 'next(iterator); print("begun", flush=True); sys.stdin.read()'
-    process = run_program(data, option="transform_processes=2", body=body)
+    process = run_program(data, option="processes=2", body=body)
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     children = psutil.Process(process.pid).children(recursive=True)

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from tests.fixtures.datasets import opener
 from tests.fixtures.failing_loaders import raises_in_worker
-from torchparquet import Jagged, ParquetDataset, TransformError, mix
+from torchparquet import Jagged, Order, ParquetDataset, TransformError, mix
 
 ROW_GROUPS = (30, 7, 41, 22)
 FILES = 3
@@ -128,7 +128,7 @@ CASES = {
     "file order": {},
     "row groups": {"batch_size": None},
     "shuffled": {"shuffle": True, "shuffle_window": 3},
-    "side by side": {"shuffle": True, "shuffle_window": 2, "canonical_world_size": 2},
+    "side by side": {"shuffle": True, "shuffle_window": 2, "order": Order(canonical_world_size=2)},
     "dynamic": {"even": "dynamic", "shuffle": True},
 }
 

@@ -23,7 +23,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from torchparquet import Column, ParquetDataset
+from torchparquet import Column, Order, ParquetDataset
 
 ROWS = [70, 0, 130, 50, 10, 220, 90, 40]
 
@@ -50,10 +50,10 @@ ORDERS: dict[str, Any] = {
     "row groups": {"shuffle": True, "seed": 3, "shuffle_window": 0},
     "windows": {"shuffle": True, "seed": 3, "shuffle_window": 3},
     "windows that max_memory holds": {"shuffle": True, "seed": 3, "max_memory": 6000},
-    "within a rank": {"shuffle": True, "shuffle_within_rank": True, "shuffle_window": 2},
+    "within a rank": {"shuffle": True, "order": Order(within_rank=True), "shuffle_window": 2},
     "one batch per chunk": {"batch_size": None, "shuffle": True, "shuffle_window": 2},
     "canonical": {
-        **{"shuffle": True, "shuffle_window": 2, "canonical_world_size": 4},
+        **{"shuffle": True, "shuffle_window": 2, "order": Order(canonical_world_size=4)},
         "batch_size": 32,
     },
 }
@@ -274,7 +274,11 @@ def test_the_state_of_any_rank_fits_ranks_that_have_fewer_batches(
 
 
 def test_a_canonical_world_has_the_same_global_batches_at_every_size(data: Any) -> None:
-    options: dict[str, Any] = {"canonical_world_size": 4, "shuffle": True, "shuffle_window": 2}
+    options: dict[str, Any] = {
+        "order": Order(canonical_world_size=4),
+        "shuffle": True,
+        "shuffle_window": 2,
+    }
     by_world = {}
     for world in (1, 2, 4):
         ranks = [

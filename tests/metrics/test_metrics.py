@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from torchparquet import Column, Jagged, ParquetDataset, mix
+from torchparquet import Ahead, Column, Jagged, Order, ParquetDataset, mix
 from torchparquet._impl.metrics.bottleneck import Sides, describe
 from torchparquet._impl.metrics.read_metrics import Metrics
 
@@ -108,7 +108,7 @@ WAYS = {
     "pad": {"even": "pad", "rank": 1, "world_size": 3, "row_ids": True},
     "split": {"rank": 2, "world_size": 5, "shuffle": True},
     "dynamic": {"even": "dynamic", "row_ids": True},
-    "canonical": {"canonical_world_size": 2, "batch_size": 64},
+    "canonical": {"order": Order(canonical_world_size=2), "batch_size": 64},
     "little memory": {"max_memory": 60_000, "num_threads": 3},
 }
 
@@ -533,7 +533,7 @@ ZSTD = {"decompressing": 9.0, "decoding": 1.0, "of_codec": {"zstd": 9.0}}
     ("spent", "option"),
     [
         ({"python": 7.0, "wait": 2.0}, "a larger batch_size="),
-        ({"functions": 7.0}, "a larger transform_processes="),
+        ({"functions": 7.0}, "transform=Ahead with more processes"),
         ({"functions": 7.0, "in_worker": True}, "a larger num_workers= of the DataLoader"),
         ({"wait": 1.9, "python": 3.0}, "a larger batch_size="),
         ({"for_memory": 9.0}, "a larger max_memory="),
@@ -564,10 +564,14 @@ def slow(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.mostly_long(every=3)
-@pytest.mark.parametrize("options", [{}, {"transform_threads": 2}, {"transform_processes": 1}])
-def test_functions_are_told_apart(tmp_path: Path, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "transform",
+    [slow, Ahead(slow, threads=2), Ahead(slow, processes=1)],
+    ids=["loop", "threads", "processes"],
+)
+def test_functions_are_told_apart(tmp_path: Path, transform: Any) -> None:
     pq.write_table(pa.table({"x": range(40)}), tmp_path / "a.parquet")
-    dataset = ParquetDataset(tmp_path, batch_size=4, transform=slow, **options)
+    dataset = ParquetDataset(tmp_path, batch_size=4, transform=transform)
     list(dataset)
     metrics = dataset.metrics()
     assert metrics.function_seconds > metrics.wait_seconds - metrics.first_wait_seconds

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from torch.utils.data import DataLoader
 
-from torchparquet import ParquetDataset, mix
+from torchparquet import Order, ParquetDataset, mix
 
 ROWS = (83, 47, 29)
 WEIGHTS = (3, 2, 1)
@@ -249,7 +249,7 @@ def test_one_batch_per_row_group(paths: Any, kind: str) -> None:
 def test_canonical_worlds(paths: Any, kind: str, before: int, after: int) -> None:
     """Lanes of a batch are used up one after the other."""
     for cut in (0.2, 0.5, 0.8):
-        run = Run(paths, kind, canonical_world_size=4)
+        run = Run(paths, kind, order=Order(canonical_world_size=4))
         run.leg(before, cut, batch_size=16 // before)
         run.leg(after, batch_size=16 // after)
         assert run.counts() == Counter(every_row()), cut
@@ -315,7 +315,9 @@ def rows_in(batches: Any) -> Any:
     return [batch["id"].tolist() for batch in batches]
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": None}, {"canonical_world_size": 2}])
+@pytest.mark.parametrize(
+    "options", [{}, {"batch_size": None}, {"order": Order(canonical_world_size=2)}]
+)
 @pytest.mark.parametrize("window", [0, 3])
 def test_a_state_after_a_row(paths: Any, options: dict[str, Any], window: int) -> None:
     """In the same world the rest of the batch comes first; in another one all rows, once."""
@@ -348,7 +350,7 @@ def test_a_state_after_a_row(paths: Any, options: dict[str, Any], window: int) -
             assert list(itertools.chain(*rest)) == streams[rank][num_rows:]
             # Only the first of them is short.
             assert rest[1:] == whole[rank][len(whole[rank]) - len(rest) + 1 :]
-        if "canonical_world_size" in options:
+        if "order" in options:
             continue
         found = streams[0][:num_rows] + streams[1][:num_rows]
         for rank in range(3):

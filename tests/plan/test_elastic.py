@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.oracles.window_oracle import permuted, rows_of_share
+from torchparquet import Order
 from torchparquet._impl.plan.elastic import Leg, plan_leg, steps_of_shares, subtract
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
@@ -254,7 +255,7 @@ def test_worlds_that_divide_the_canonical_one_have_the_same_global_batches() -> 
             shuffle=True,
             shuffle_window=3,
             world_size=world_size,
-            canonical_world_size=4,
+            order=Order(canonical_world_size=4),
         )
         plan = EpochPlan(rows, options)
         batches = []

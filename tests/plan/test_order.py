@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 from tests.fixtures.datasets import opener
 from tests.oracles.window_oracle import rows_of_share
-from torchparquet import ParquetDataset
+from torchparquet import Order, ParquetDataset
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
 
@@ -193,7 +193,12 @@ def test_a_window_that_does_not_fit_says_what_does(data: Any) -> None:
 
 def test_shares_side_by_side_need_no_more_than_two_batches(data: Any) -> None:
     """And what does not hold two is refused before anything is read."""
-    options = {"canonical_world_size": 4, "rank": 0, "world_size": 1, "shuffle_window": None}
+    options = {
+        "order": Order(canonical_world_size=4),
+        "rank": 0,
+        "world_size": 1,
+        "shuffle_window": None,
+    }
     slab_bytes = 32 * 8
     dataset = make(data, **options, max_memory=2 * slab_bytes)
     rows = rows_of(dataset)
@@ -216,7 +221,9 @@ def test_shares_side_by_side_need_no_more_than_two_batches(data: Any) -> None:
 def test_what_a_canonical_world_cannot_have_is_refused(
     data: Any, options: dict[str, Any], message: str
 ) -> None:
-    dataset = make(data, **{"rank": 0, "world_size": 1, "canonical_world_size": 4} | options)
+    dataset = make(
+        data, **{"rank": 0, "world_size": 1, "order": Order(canonical_world_size=4)} | options
+    )
     with pytest.raises(ValueError, match=message):
         next(iter(dataset))
 
@@ -227,14 +234,14 @@ def test_what_a_canonical_world_cannot_have_is_refused(
 def test_a_canonical_world_drops_what_is_not_a_full_batch(
     data: Any, even: str, canonical: int
 ) -> None:
-    world = {"rank": 0, "world_size": 1, "canonical_world_size": canonical}
+    world = {"rank": 0, "world_size": 1, "order": Order(canonical_world_size=canonical)}
     dataset = make(data, **world, even=even, drop_last=True)
     lengths = {len(batch["x"]) for batch in dataset}
     assert lengths == {32}
 
 
 def test_within_a_rank_the_row_groups_stay_and_their_order_does_not(data: Any) -> None:
-    dataset = make(data, shuffle_within_rank=True, even="none", shuffle_window=0)
+    dataset = make(data, order=Order(within_rank=True), even="none", shuffle_window=0)
     read = []
     for epoch in range(4):
         dataset.set_epoch(epoch)
@@ -267,7 +274,7 @@ def test_balance_by_bytes(tmp_path: Path) -> None:
             rank=rank,
             world_size=3,
             even="none",
-            balance="bytes",
+            order=Order(balance="bytes"),
         )
         infos.append(dataset.get_shard_distribution_info())
     groups = [group for info in infos for group in info["assigned_shards"]]
@@ -275,4 +282,4 @@ def test_balance_by_bytes(tmp_path: Path) -> None:
     read = [info["bytes"] for info in infos]
     assert max(read) - min(read) <= 1.05 * max(dataset.manifest.row_group_num_bytes.tolist())
     with pytest.raises(ValueError, match='balance="bytes" needs even='):
-        ParquetDataset(tmp_path, batch_size=100, balance="bytes")
+        ParquetDataset(tmp_path, batch_size=100, order=Order(balance="bytes"))

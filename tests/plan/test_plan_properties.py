@@ -12,6 +12,7 @@ import pytest
 from hypothesis import event, given, settings
 
 from tests.oracles.plan_oracle import check_plan
+from torchparquet import Order
 from torchparquet._impl.plan.division import DIVISIONS
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import ANY_CHUNKS, PlanOptions
@@ -71,7 +72,7 @@ def test_row_counts_are_those_of_the_shares(
     """All shares at once read as many rows of each row group as each of them alone."""
     options = replace(options, shuffle_window=window if options.shuffle else 0)
     if balanced and options.even != "split":
-        options = replace(options, balance="bytes")
+        options = replace(options, order=Order(balance="bytes"))
     rows = np.array(row_group_rows, dtype=np.int64)
     plan = EpochPlan(rows, options, row_group_bytes=rows * 7 % 11)
     shares = [plan.share(index) for index in range(plan.num_shares)]
@@ -105,7 +106,7 @@ def test_long_row_groups_are_planned_as_if_cut(
     options = replace(
         options,
         shuffle=True,
-        shuffle_within_rank=within_rank,
+        order=Order(within_rank=within_rank),
         shuffle_window=ANY_CHUNKS,
         window_rows=window_rows,
     )

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch.distributed as dist
 
-from torchparquet import ParquetDataset, batch_seed
+from torchparquet import ParquetDataset, Ranks, batch_seed
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 NUM_FILES = 5
@@ -87,12 +87,12 @@ def test_only_the_epoch_changes_the_length(
 def test_a_group_counts_whenever_it_is_set_up(
     data: Path, begin_group: Callable[[], Any], before: str | None
 ) -> None:
-    dataset = ParquetDataset(data, batch_size=4, check_ranks=False)
+    dataset = ParquetDataset(data, batch_size=4, ranks=Ranks(check=False))
     if before is not None:
         CALLS[before](dataset)
     begin_group()
     late = len(dataset)
-    assert late == len(ParquetDataset(data, batch_size=4, check_ranks=False))
+    assert late == len(ParquetDataset(data, batch_size=4, ranks=Ranks(check=False)))
     dataset.set_epoch(9)
     assert len(list(dataset)) == late
     info = dataset.get_shard_distribution_info()
@@ -103,9 +103,7 @@ def test_a_group_counts_whenever_it_is_set_up(
 @pytest.mark.parametrize(
     ("wrong", "error", "text"),
     [
-        ({"device_mesh": "dp"}, TypeError, "device_mesh must be a DeviceMesh, got 'dp'"),
-        ({"process_group": "dp"}, TypeError, "process_group must be a ProcessGroup, got 'dp'"),
-        ({"mesh_dims": "dp"}, ValueError, "mesh_dims needs device_mesh"),
+        ({"ranks": "dp"}, TypeError, "ranks must be a DeviceMesh, a ProcessGroup or a Ranks"),
         ({"rank": 0, "world_size": None}, ValueError, "rank and world_size go together"),
         ({"rank": 2, "world_size": 2}, ValueError, "rank must be >= 0 and < 2"),
         ({"rank": 0.5, "world_size": 2}, TypeError, "rank must be an int"),

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DataLoader, IterableDataset
 
+from torchparquet import ParquetDataset, Ranks
 from torchparquet._impl.plan.topology import Topology
-from torchparquet._impl.ranks.sharding import resolve_topology
 
+TABLE = pa.table({"x": [0]})
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
@@ -50,6 +52,10 @@ def rank_5_of_8() -> Iterator[Any]:
     dist.destroy_process_group()
 
 
+def resolve_topology(**arguments: Any) -> Topology:
+    return ParquetDataset(TABLE, batch_size=1, **arguments).topology()
+
+
 def resolved(**arguments: Any) -> Any:
     topology = resolve_topology(**arguments)
     assert (topology.worker_id, topology.num_workers) == (0, 1)
@@ -65,7 +71,7 @@ def test_nothing_said_is_one_rank() -> None:
 
 def test_explicit() -> None:
     assert resolved(rank=2, world_size=3) == (2, 3)
-    topology = resolve_topology(rank=np.int64(2), world_size=np.int32(3))  # type: ignore[arg-type]
+    topology = resolve_topology(rank=np.int64(2), world_size=np.int32(3))
     assert (type(topology.rank), type(topology.world_size)) == (int, int)
 
 
@@ -95,7 +101,7 @@ def test_rank_goes_before_local_rank(environment: Any) -> None:
 
 def test_process_group(gloo: Any) -> None:
     assert resolved() == (0, 1)
-    assert resolved(process_group=gloo) == (0, 1)
+    assert resolved(ranks=gloo) == (0, 1)
 
 
 def test_initialised_distributed(rank_5_of_8: Any) -> None:
@@ -104,27 +110,27 @@ def test_initialised_distributed(rank_5_of_8: Any) -> None:
 
 def test_sub_group(rank_5_of_8: Any) -> None:
     group = dist.new_group([4, 5, 6])
-    assert resolved(process_group=group) == (1, 3)
+    assert resolved(ranks=group) == (1, 3)
 
 
 def test_device_mesh_of_one_process(gloo: Any) -> None:
     mesh = init_device_mesh("cpu", (1,))
-    assert resolved(device_mesh=mesh) == (0, 1)
+    assert resolved(ranks=mesh) == (0, 1)
 
 
 def test_device_mesh_takes_the_data_parallel_dimension(rank_5_of_8: Any) -> None:
     # Rank 5 of a 2 x 4 mesh stands in row 1, column 1.
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
-    assert resolved(device_mesh=mesh) == (1, 2)
-    assert resolved(device_mesh=mesh["dp"]) == (1, 2)
+    assert resolved(ranks=mesh) == (1, 2)
+    assert resolved(ranks=mesh["dp"]) == (1, 2)
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("pp", "dp"))
-    assert resolved(device_mesh=mesh) == (1, 4)
+    assert resolved(ranks=mesh) == (1, 4)
 
 
 def test_device_mesh_of_one_dimension_needs_no_name(rank_5_of_8: Any) -> None:
-    assert resolved(device_mesh=init_device_mesh("cpu", (8,))) == (5, 8)
+    assert resolved(ranks=init_device_mesh("cpu", (8,))) == (5, 8)
     mesh = init_device_mesh("cpu", (4, 2), mesh_dim_names=("replicas", "tp"))
-    assert resolved(device_mesh=mesh["replicas"]) == (2, 4)
+    assert resolved(ranks=mesh["replicas"]) == (2, 4)
 
 
 @pytest.mark.parametrize(
@@ -148,24 +154,24 @@ def test_device_mesh_dimensions_count_as_one_row_major(
     rank_5_of_8: Any, names: Any, mesh_dims: Any, expected: Any
 ) -> None:
     mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=names)
-    assert resolved(device_mesh=mesh, mesh_dims=mesh_dims) == expected
+    assert resolved(ranks=Ranks(mesh, dims=mesh_dims)) == expected
 
 
 def test_device_mesh_dimensions_of_different_sizes(rank_5_of_8: Any) -> None:
     # Rank 5 of a 4 x 2 mesh stands at 2, 1.
     mesh = init_device_mesh("cpu", (4, 2), mesh_dim_names=("dp_replicate", "dp_shard"))
-    assert resolved(device_mesh=mesh) == (2 * 2 + 1, 8)
-    assert resolved(device_mesh=mesh, mesh_dims=["dp_shard", "dp_replicate"]) == (1 * 4 + 2, 8)
+    assert resolved(ranks=mesh) == (2 * 2 + 1, 8)
+    assert resolved(ranks=Ranks(mesh, dims=["dp_shard", "dp_replicate"])) == (1 * 4 + 2, 8)
 
 
 @pytest.mark.parametrize(
     ("mesh_dims", "error", "message"),
     [
-        ("pp", ValueError, r"mesh_dims must name dimensions of \('dp', 'tp'\), got 'pp'"),
+        ("pp", ValueError, r"dims must name dimensions of \('dp', 'tp'\), got 'pp'"),
         (["dp", "cp"], ValueError, "got 'cp'"),
-        (["dp", "dp"], ValueError, "each dimension once"),
-        ([], ValueError, "each dimension once"),
-        ([0], TypeError, "mesh_dims must be a name or names"),
+        (["dp", "dp"], ValueError, "only once"),
+        ([], ValueError, "at least one"),
+        ([0], TypeError, "dims must hold names"),
     ],
 )
 def test_wrong_mesh_dims(
@@ -173,7 +179,7 @@ def test_wrong_mesh_dims(
 ) -> None:
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
     with pytest.raises(error, match=message):
-        resolve_topology(device_mesh=mesh, mesh_dims=mesh_dims)
+        resolve_topology(ranks=Ranks(mesh, dims=mesh_dims))
 
 
 # Precedence and disagreement
@@ -182,28 +188,23 @@ def test_wrong_mesh_dims(
 def test_explicit_wins_over_everything(gloo: Any, environment: Any) -> None:
     environment(RANK="many", WORLD_SIZE=4, LOCAL_RANK=9)
     mesh = init_device_mesh("cpu", (1,))
-    arguments = {"process_group": gloo, "device_mesh": mesh}
-    assert resolved(rank=2, world_size=3, **arguments) == (2, 3)
+    assert resolved(rank=2, world_size=3, ranks=gloo) == (2, 3)
+    assert resolved(rank=2, world_size=3, ranks=mesh) == (2, 3)
 
 
 def test_groups_win_over_the_environment(rank_5_of_8: Any, environment: Any) -> None:
     """A data-parallel group is a part of the world: no disagreement."""
     environment(RANK=5, WORLD_SIZE=8)
-    assert resolved(process_group=dist.new_group([5])) == (0, 1)
+    assert resolved(ranks=dist.new_group([5])) == (0, 1)
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
-    assert resolved(device_mesh=mesh) == (1, 2)
+    assert resolved(ranks=mesh) == (1, 2)
 
 
-def test_group_and_mesh_must_agree(rank_5_of_8: Any) -> None:
+def test_mesh_or_group(rank_5_of_8: Any) -> None:
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "tp"))
-    assert resolved(device_mesh=mesh, process_group=mesh.get_group("dp")) == (1, 2)
-    # The same rank of another number of ranks, then another rank of the same number.
-    for peers in ([4, 5, 6], [5, 6]):
-        group = dist.new_group(peers)
-        rank = peers.index(5)
-        both = rf"device_mesh \(rank 1 of 2\) and process_group \(rank {rank} of {len(peers)}\)"
-        with pytest.raises(ValueError, match=both):
-            resolve_topology(device_mesh=mesh, process_group=group)
+    assert resolved(ranks=Ranks(group=mesh.get_group("dp"))) == (1, 2)
+    with pytest.raises(ValueError, match="a mesh or a group, not both"):
+        Ranks(mesh, group=mesh.get_group("dp"))
 
 
 def test_environment_that_agrees_with_the_process_group(rank_5_of_8: Any, environment: Any) -> None:
@@ -232,7 +233,7 @@ def test_environment_must_agree_with_the_process_group(
 
 @pytest.mark.parametrize("arguments", [{"rank": 1}, {"world_size": 2}, {"rank": 0}])
 def test_explicit_needs_both(arguments: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="must be given together"):
+    with pytest.raises(ValueError, match="rank and world_size go together"):
         resolve_topology(**arguments)
 
 
@@ -299,28 +300,30 @@ def test_environment_must_be_a_rank(environment: Any, rank: int, size: int) -> N
 def test_group_must_include_this_process(rank_5_of_8: Any) -> None:
     group = dist.new_group([0, 1])
     assert group == dist.GroupMember.NON_GROUP_MEMBER
-    with pytest.raises(ValueError, match="process_group must include this process"):
-        resolve_topology(process_group=group)
+    with pytest.raises(ValueError, match="the group of ranks= must include this process"):
+        resolve_topology(ranks=group)
 
 
 def test_mesh_must_include_this_process(rank_5_of_8: Any) -> None:
     mesh = dist.DeviceMesh("cpu", [0, 1], mesh_dim_names=("dp",))  # type: ignore[attr-defined]
-    with pytest.raises(ValueError, match="device_mesh must include this process"):
-        resolve_topology(device_mesh=mesh)
+    with pytest.raises(ValueError, match="the mesh of ranks= must include this process"):
+        resolve_topology(ranks=mesh)
 
 
 @pytest.mark.parametrize("names", [None, ("replicas", "tp")])
 def test_mesh_must_say_which_dimension_is_data_parallel(rank_5_of_8: Any, names: Any) -> None:
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=names)
     with pytest.raises(ValueError, match='must have a dimension "dp" or one dimension only'):
-        resolve_topology(device_mesh=mesh)
+        resolve_topology(ranks=mesh)
 
 
 def test_wrong_types(gloo: Any) -> None:
-    with pytest.raises(TypeError, match="device_mesh must be a DeviceMesh, got 'dp'"):
-        resolve_topology(device_mesh="dp")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="process_group must be a ProcessGroup, got 'dp'"):
-        resolve_topology(process_group="dp")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="ranks must be a DeviceMesh, a ProcessGroup or a Ranks"):
+        resolve_topology(ranks="dp")
+    with pytest.raises(TypeError, match="the mesh of Ranks must be a DeviceMesh, got 'dp'"):
+        resolve_topology(ranks=Ranks(mesh="dp"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="check must be a bool"):
+        Ranks(check=1)  # type: ignore[arg-type]
 
 
 # Workers

@@ -14,7 +14,7 @@ import pytest
 import torch.distributed as dist
 from torch.utils.data import DataLoader
 
-from torchparquet import ParquetDataset
+from torchparquet import ParquetDataset, Ranks
 
 
 def read_as_rank(dataset: ParquetDataset, rank: int, method: str, found: Any) -> None:
@@ -26,7 +26,7 @@ def read_as_rank(dataset: ParquetDataset, rank: int, method: str, found: Any) ->
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_workers_of_a_spawned_rank_read_its_share(tmp_path: Path, method: str) -> None:
     pq.write_table(pa.table({"x": np.arange(100)}), tmp_path / "0.parquet", row_group_size=10)
-    dataset = ParquetDataset(tmp_path, batch_size=10, row_ids=True, check_ranks=False)
+    dataset = ParquetDataset(tmp_path, batch_size=10, row_ids=True, ranks=Ranks(check=False))
     store = dist.HashStore()  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:

@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DataLoader
 
 from tests.fixtures.datasets import opener
-from torchparquet import Column, ParquetDataset, mix
+from torchparquet import Column, ParquetDataset, Ranks, mix
 
 DATA, OTHER_DATA = sys.argv[1:]
 ODD = 1  # the rank that differs
@@ -99,7 +99,7 @@ def check_agreeing(rank: int) -> None:
     # These are not compared: nothing says that other ranks read at all.
     if rank == ODD:
         assert len(list(open_dataset(rank=0, world_size=1, even="none"))) > 20
-        next(iter(open_dataset(seed=3, check_ranks=False)))
+        next(iter(open_dataset(seed=3, ranks=Ranks(check=False))))
 
 
 def check_looks(rank: int) -> None:
@@ -187,21 +187,21 @@ def check_failing(rank: int) -> None:
 def check_explicit(rank: int) -> None:
     """Explicit ranks are compared where a group says who the others are."""
     check_refused(
-        open_dataset(rank=0, world_size=3, process_group=dist.group.WORLD),
+        open_dataset(rank=0, world_size=3, ranks=dist.group.WORLD),
         "each data-parallel rank of 3 must be held equally often; it is 0 on ranks 0-2",
     )
-    swapped = open_dataset(rank=2 - rank, world_size=3, process_group=dist.group.WORLD)
+    swapped = open_dataset(rank=2 - rank, world_size=3, ranks=dist.group.WORLD)
     assert len(list(swapped)) == len(swapped)
 
 
 def check_mesh(rank: int) -> None:
     """Model-parallel peers read the same share, so they are compared too."""
     mesh = init_device_mesh("cpu", (1, 3), mesh_dim_names=("dp", "tp"))
-    check_refused(open_dataset(device_mesh=mesh, seed=rank // 2), "seed is 0 on ranks 0-1, 1 on")
-    assert len(list(open_dataset(device_mesh=mesh))) > 20
+    check_refused(open_dataset(ranks=mesh, seed=rank // 2), "seed is 0 on ranks 0-1, 1 on")
+    assert len(list(open_dataset(ranks=mesh))) > 20
     # A group of one rank has nobody to compare with.
     alone = [dist.new_group([other]) for other in range(3)][rank]
-    assert len(list(open_dataset(process_group=alone, seed=rank))) > 20
+    assert len(list(open_dataset(ranks=alone, seed=rank))) > 20
 
 
 def check_workers(rank: int) -> None:

@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from tests.fixtures.datasets import opener
 from tests.fixtures.gathering import gathered
-from torchparquet import ParquetDataset, RankMismatchError
+from torchparquet import ParquetDataset, RankMismatchError, Ranks
 
 DATA = sys.argv[1]
 BATCH = 32
@@ -108,7 +108,7 @@ def check_given_store() -> None:
     """Those that are given a store share the rows, whatever their ranks are said to be."""
     store = dist.PrefixStore("given", dist.distributed_c10d._get_default_store())  # type: ignore[attr-defined]
     for _ in range(2):
-        dataset = open_dataset(store=store, rank=0, world_size=1)
+        dataset = open_dataset(ranks=Ranks(store=store), rank=0, world_size=1)
         check_once(dataset, read(dataset))
 
 
@@ -116,15 +116,15 @@ def check_groups() -> None:
     world_size = dist.get_world_size()
     if world_size == 2:
         mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
-        check_once(open_dataset(), read(open_dataset(device_mesh=mesh)))
-        check_once(open_dataset(), read(open_dataset(process_group=dist.group.WORLD)))
+        check_once(open_dataset(), read(open_dataset(ranks=mesh)))
+        check_once(open_dataset(), read(open_dataset(ranks=dist.group.WORLD)))
         # Alone in its group, a rank reads everything.
         alone = [dist.new_group([rank]) for rank in range(2)][dist.get_rank()]
-        rows = read(open_dataset(process_group=alone))
+        rows = read(open_dataset(ranks=alone))
         assert sum(map(len, rows)) == open_dataset().manifest.num_rows
         tensor = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp", "tp"))
         try:
-            next(iter(open_dataset(device_mesh=tensor)))
+            next(iter(open_dataset(ranks=tensor)))
         except ValueError as error:
             assert "model-parallel peers need the same" in str(error)  # noqa: PT017
         else:

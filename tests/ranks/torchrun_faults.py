@@ -10,13 +10,15 @@ from typing import Any
 import torch.distributed as dist
 
 from tests.fixtures.datasets import opener
-from torchparquet import ParquetDataset, verify_no_shard_overlap
+from torchparquet import ParquetDataset, Ranks, verify_no_shard_overlap
 
 DATA, OTHER_DATA = sys.argv[1:]
 
 
 # The audit is to find the differences, not the comparison before the first batch.
-open_dataset = opener(paths=DATA, batch_size=32, row_ids=True, shuffle=True, check_ranks=False)
+open_dataset = opener(
+    paths=DATA, batch_size=32, row_ids=True, shuffle=True, ranks=Ranks(check=False)
+)
 
 
 def outcome(call: Any, *arguments: Any, **options: Any) -> tuple[str, str]:

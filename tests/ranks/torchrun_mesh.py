@@ -46,12 +46,12 @@ def main() -> None:
     rows, columns = [[0, 1], [2, 3]], [[0, 2], [1, 3]]
     assert mesh.mesh.equal(torch.tensor(rows))
 
-    dataset = open_dataset(device_mesh=mesh)
+    dataset = open_dataset(ranks=mesh)
     assert dataset.topology().rank == mesh.get_local_rank("dp")
     check_groups(dataset, gathered(stream_of(dataset)), rows)
     # A spawned worker knows nothing of its parent's process groups.
     for method in ("fork", "spawn"):
-        dataset = open_dataset(device_mesh=mesh)
+        dataset = open_dataset(ranks=mesh)
         options: dict[str, Any] = {
             "num_workers": 1,
             "multiprocessing_context": method,
@@ -60,17 +60,17 @@ def main() -> None:
         loader = DataLoader(dataset, batch_size=None, **options)
         check_groups(dataset, gathered(stream_of(loader)), rows)
 
-    dataset = open_dataset(device_mesh=mesh["tp"])
+    dataset = open_dataset(ranks=mesh["tp"])
     check_groups(dataset, gathered(stream_of(dataset)), columns)
     names_other = init_device_mesh("cpu", (2, 2), mesh_dim_names=("tp", "dp"))
-    dataset = open_dataset(device_mesh=names_other)
+    dataset = open_dataset(ranks=names_other)
     check_groups(dataset, gathered(stream_of(dataset)), columns)
 
     groups = [dist.new_group(ranks) for ranks in columns]
-    dataset = open_dataset(process_group=groups[rank % 2])
+    dataset = open_dataset(ranks=groups[rank % 2])
     assert dataset.topology().rank == rank // 2
     check_groups(dataset, gathered(stream_of(dataset)), rows)
-    outside = open_dataset(process_group=groups[1 - rank % 2])
+    outside = open_dataset(ranks=groups[1 - rank % 2])
     try:
         next(iter(outside))
     except ValueError as error:

@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from tests.fixtures.datasets import opener
 from tests.fixtures.gathering import gathered
-from torchparquet import ParquetDataset, RankMismatchError, verify_no_shard_overlap
+from torchparquet import ParquetDataset, RankMismatchError, Ranks, verify_no_shard_overlap
 
 DATA = sys.argv[1]
 
@@ -68,24 +68,24 @@ def main() -> None:
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     rank = dist.get_rank()
     mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("dp", "tp", "cp"))
-    check(open_dataset(device_mesh=mesh), [0, 0, 0, 0, 1, 1, 1, 1])
-    check(open_dataset(device_mesh=mesh, mesh_dims="cp"), [0, 1, 0, 1, 0, 1, 0, 1])
-    check(open_dataset(device_mesh=mesh["dp"]), [0, 0, 0, 0, 1, 1, 1, 1])
+    check(open_dataset(ranks=mesh), [0, 0, 0, 0, 1, 1, 1, 1])
+    check(open_dataset(ranks=Ranks(mesh, dims="cp")), [0, 1, 0, 1, 0, 1, 0, 1])
+    check(open_dataset(ranks=mesh["dp"]), [0, 0, 0, 0, 1, 1, 1, 1])
 
     group = mesh.get_group("dp")
-    check(open_dataset(process_group=group), [0, 0, 0, 0, 1, 1, 1, 1])
+    check(open_dataset(ranks=group), [0, 0, 0, 0, 1, 1, 1, 1])
 
     hsdp = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("dp_replicate", "dp_shard", "tp"))
-    check(open_dataset(device_mesh=hsdp), [0, 0, 1, 1, 2, 2, 3, 3])
+    check(open_dataset(ranks=hsdp), [0, 0, 1, 1, 2, 2, 3, 3])
     # Not the mesh's order but that of the names decides.
     names = ["dp_shard", "dp_replicate"]
-    check(open_dataset(device_mesh=hsdp, mesh_dims=names), [0, 0, 2, 2, 1, 1, 3, 3])
+    check(open_dataset(ranks=Ranks(hsdp, dims=names)), [0, 0, 2, 2, 1, 1, 3, 3])
     other = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("dp_shard", "tp", "dp_replicate"))
-    check(open_dataset(device_mesh=other), [0, 2, 0, 2, 1, 3, 1, 3])
-    check(open_dataset(device_mesh=other, mesh_dims=("dp_shard",)), [0] * 4 + [1] * 4)
+    check(open_dataset(ranks=other), [0, 2, 0, 2, 1, 3, 1, 3])
+    check(open_dataset(ranks=Ranks(other, dims=("dp_shard",))), [0] * 4 + [1] * 4)
 
     # Only a model-parallel peer differs.
-    dataset = open_dataset(device_mesh=mesh, drop_last=rank == 3)
+    dataset = open_dataset(ranks=mesh, drop_last=rank == 3)
     try:
         next(iter(dataset))
     except RankMismatchError as error:

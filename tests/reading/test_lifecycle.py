@@ -815,7 +815,7 @@ def test_a_copy_keeps_its_data_parallel_rank(data: Any) -> None:
     dist.init_process_group("fake", store=FakeStore(), rank=2, world_size=4)
     try:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-        dataset = open_dataset(data, device_mesh=mesh)
+        dataset = open_dataset(data, ranks=mesh)
         topology = dataset.topology()
         assert (topology.rank, topology.world_size) == (1, 2)
         assert copy.copy(dataset).topology() == topology

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.rows.conftest import Stored
 from tests.rows.reading import check_values, ids_of, open_rows
-from torchparquet import CastError, Column, ParquetDataset, verify_no_shard_overlap
+from torchparquet import CastError, Column, Order, ParquetDataset, verify_no_shard_overlap
 
 _NUM_ROWS = 10_001
 
@@ -157,7 +157,7 @@ def test_a_canonical_world_keeps_its_global_batches(stored: Stored) -> None:
                     stored.path,
                     rows=mask,
                     shuffle=True,
-                    canonical_world_size=4,
+                    order=Order(canonical_world_size=4),
                     batch_size=40 * 4 // world_size,
                     rank=rank,
                     world_size=world_size,

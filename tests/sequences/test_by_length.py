@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from torchparquet import (
+    Ahead,
     ByLength,
     Column,
     Jagged,
+    Order,
     ParquetDataset,
     verify_no_shard_overlap,
 )
@@ -230,7 +232,7 @@ def test_a_row_that_is_too_long_is_named(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"pack": "p"}, "pack must be a Pack"),
-        ({"canonical_world_size": 2}, "does not go with canonical_world_size"),
+        ({"order": Order(canonical_world_size=2)}, "does not go with canonical_world_size"),
         ({"even": "pad"}, "does not go with even"),
         ({"columns": ["label"]}, "ByLength names 'tokens'"),
         ({"columns": {"tokens": "label"}}, "only lists of numbers"),
@@ -274,10 +276,10 @@ def test_rows_one_by_one_and_audits(tmp_path: Path) -> None:
 
 
 @pytest.mark.mostly_long(every=2)
-@pytest.mark.parametrize("kind", ["transform_threads", "transform_processes"])
+@pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_functions_ahead_of_the_loop(tmp_path: Path, kind: str) -> None:
     write(tmp_path / "a.parquet", [[1, 2, 3, 9], [4, 5]])
-    options: Any = {kind: 2, "transform": dict}
+    options: Any = {"transform": Ahead(dict, **{kind: 2})}
     plain = ParquetDataset(tmp_path, batch_size=ByLength("tokens", 9))
     ahead = ParquetDataset(tmp_path, batch_size=ByLength("tokens", 9), **options)
     rows = [batch["label"].tolist() for batch in plain]

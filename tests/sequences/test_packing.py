@@ -27,7 +27,6 @@ from torchparquet import (
     UnsupportedColumnError,
     mix,
 )
-from torchparquet._impl.batches.pack import boundaries_by_torch, boundaries_of
 
 PADDING, SEPARATOR = -1, -2
 
@@ -282,20 +281,6 @@ def test_lengths_follow_the_rows_of_a_batch(tmp_path: Path) -> None:
     assert [row["tokens"].shape for row in rows] == [(8,)] * 6
     with pytest.raises(ValueError, match="rows one by one cannot have 'cu_seqlens'"):
         next(iter(ParquetDataset(tmp_path, batch_size=2, pack=pack).unbatched()))
-
-
-def test_device_boundaries_are_those_of_the_cpu() -> None:
-    """By torch's operators, which devices have, and by kernels."""
-    rng = np.random.default_rng(0)
-    marks = (rng.random((6, 40)) < 0.2).astype(np.uint8) * 2 + 1
-    for sequence, used in enumerate([40, 17, 1, 39, 40, 8]):
-        marks[sequence, 0] |= 2
-        marks[sequence, used:] = 0
-        if used < 40:
-            marks[sequence, used] = 2
-    by_torch = boundaries_by_torch(torch.from_numpy(marks), "both")
-    for native, other in zip(boundaries_of(torch.from_numpy(marks), "both"), by_torch, strict=True):
-        assert native.equal(other) if isinstance(native, torch.Tensor) else native == other
 
 
 def test_nulls(tmp_path: Path) -> None:

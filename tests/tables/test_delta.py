@@ -198,7 +198,9 @@ def test_states_name_both_versions(folder: str) -> None:
 
 
 @pytest.mark.parametrize("num_batches", [0, 2, 4])
-def test_a_state_of_another_version_leads_to_the_next_epoch(folder: str, num_batches: int) -> None:
+def test_a_state_of_another_version_leads_to_the_next_epoch(  # noqa: PLR0915
+    folder: str, num_batches: int
+) -> None:
     """Or to its own epoch, if no batch of that was read."""
     days = pa.array([1, 2] * 10)
     write_deltalake(folder, numbers(0, 20, day=days), partition_by=["day"])

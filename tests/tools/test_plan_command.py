@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.oracles.window_oracle import permuted
-from torchparquet import ByLength, Pack, ParquetDataset
+from torchparquet import ByLength, Order, Pack, ParquetDataset
 from torchparquet._impl.native import window_order
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.share import Share
@@ -180,7 +180,7 @@ def test_the_defaults_are_those_of_the_data_set(capsys: Any, data: Any) -> None:
     arguments = ("--world-size", 2, "--batch-size", 50, "--canonical-world-size", 4)
     report = report_of(capsys, data, *arguments)
     assert report["mixing"]["rows_travelled"] == 0
-    options: Any = {"batch_size": 50, "canonical_world_size": 4, "world_size": 2}
+    options: Any = {"batch_size": 50, "order": Order(canonical_world_size=4), "world_size": 2}
     steps = [len(list(ParquetDataset(data, rank=rank, **options))) for rank in range(2)]
     assert [rank["steps"] for rank in report["ranks"]] == steps
 

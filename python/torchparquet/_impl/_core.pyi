@@ -298,7 +298,6 @@ class ReaderSpec:
         row_id_field: typing.SupportsInt | typing.SupportsIndex,
         row_valid_field: typing.SupportsInt | typing.SupportsIndex,
         num_threads: typing.SupportsInt | typing.SupportsIndex,
-        cpus: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
         max_memory_bytes: typing.SupportsInt | typing.SupportsIndex,
         lent_slabs: bool,
         selections: Selections | None,

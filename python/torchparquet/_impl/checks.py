@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -32,6 +33,34 @@ def checked_int(name: str, value: object, low: int, high: int, others: str = "")
     if not low <= value < high:
         raise ValueError(f"{name} must be >= {low} and < {high}, got {value}")
     return int(value)
+
+
+def checked_names(names: Any, argument: str) -> tuple[str, ...]:
+    """Return ``names`` as a tuple; raise unless it is a sequence of different names."""
+    if not isinstance(names, Sequence) or isinstance(names, str | bytes):
+        raise TypeError(f"{argument} must be a list or tuple of names; got {names!r}")
+    if not names:
+        raise ValueError(f"{argument} must hold at least one name; got {names!r}")
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{argument} must hold names (str); got {name!r}")
+        if not name:
+            raise ValueError(f"{argument} must not hold an empty name; got {names!r}")
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise ValueError(f"{argument} must hold each name only once; repeated: {listed(repeated)}")
+    return tuple(names)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join the names in quotes, at most the first ten."""
+    return shortened([repr(name) for name in names])
+
+
+def shortened(items: Sequence[str]) -> str:
+    """Join ``items``, at most the first ten."""
+    shown = ", ".join(items[:10])
+    return shown if len(items) <= 10 else f"{shown} and {len(items) - 10} more"
 
 
 def explaining_arguments(

@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
-
-from torchparquet._impl.checks import checked_int
 
 
 def num_processors() -> int:
@@ -16,31 +13,6 @@ def num_processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def checked_processors(name: str, cpus: Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers of processors in ascending order, each once.
-
-    Raises:
-        ValueError: It is empty, this process may not use one of them, or the system binds no thread
-            to processors.
-    """
-    try:
-        given = list(cpus)
-    except TypeError:
-        raise TypeError(f"{name} must be numbers of processors, got {cpus!r}") from None
-    numbers = sorted({checked_int(f"{name}[{i}]", cpu, 0, 2**16) for i, cpu in enumerate(given)})
-    if not numbers:
-        raise ValueError(f"{name} must name at least one processor")
-    if not hasattr(os, "sched_getaffinity"):
-        raise ValueError(f"{name} needs a system that binds threads to processors, such as Linux")
-    usable = os.sched_getaffinity(0)
-    if missing := [cpu for cpu in numbers if cpu not in usable]:
-        raise ValueError(
-            f"{name} names processors that this process may not use: {missing}; it may use "
-            f"{sorted(usable)}"
-        )
-    return tuple(numbers)
 
 
 def num_ranks_here() -> int:

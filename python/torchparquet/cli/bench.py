@@ -10,18 +10,17 @@ from rich.console import Console
 from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet.cli.arguments import (
-    byte_size,
     column_option,
-    max_memory_option,
+    number_option,
     paths_argument,
     plot_option,
     report_command,
+    size_option,
 )
 from torchparquet.tools.bench import OURS, ROUTES, choose, make_data, settings, sweep
 from torchparquet.tools.screen import Panel, counted, draw, make_table, progress, size
 from torchparquet.tools.tensors import readable_columns
 
-_THREADS = click.IntRange(1, 1024)
 # The spread of shorter passes is as large as what threads and batch sizes change.
 _SHORT_PASS_SECONDS = 0.1
 
@@ -69,41 +68,23 @@ def _show(console: Console, report: dict[str, Any]) -> None:
 @report_command(_show)
 @paths_argument
 @column_option
-@click.option(
+@number_option(
     "--num-threads",
-    type=_THREADS,
+    most=1024,
     multiple=True,
-    metavar="N",
     help="Try this many; may be repeated.  [default: powers of two up to the processors]",
 )
-@click.option(
+@number_option(
     "--batch-size",
     "batch_sizes",
-    type=click.IntRange(min=1),
     multiple=True,
     default=(1024, 8192, 65536),
-    show_default=True,
-    metavar="N",
     help="Try this one; may be repeated.",
 )
-@click.option(
-    "--repeats",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    metavar="N",
-    help="Passes; the median counts.",
-)
-@click.option(
-    "--sample",
-    type=byte_size,
-    default="512MiB",
-    show_default=True,
-    metavar="SIZE",
-    help="Read the first row groups, up to these compressed bytes.",
-)
+@number_option("--repeats", default=5, help="Passes; the median counts.")
+@size_option("--sample", "512MiB", "Read the first row groups, up to these compressed bytes.")
 @click.option("--shuffle", is_flag=True, help="Shuffle rows in windows; pyarrow cannot.")
-@max_memory_option("1GiB", "Bound of torchparquet's batches in flight.")
+@size_option("--max-memory", "1GiB", "Bound of torchparquet's batches in flight.")
 @click.option("--no-pyarrow", is_flag=True, help="Do not time pyarrow.")
 @plot_option
 def command(

@@ -20,10 +20,15 @@ from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.processors import num_processors
-from torchparquet.cli.arguments import batch_size_option, report_command, storage_option
+from torchparquet.cli.arguments import (
+    batch_size_option,
+    number_option,
+    option,
+    report_command,
+    storage_option,
+)
 from torchparquet.tools.screen import counted, make_console, make_table, plain
 
-_POSITIVE = click.IntRange(min=1)
 _MAX_FEATURES = 16
 _MAX_LAST_LINES = 40
 _ROWS_PER_SCALE_FACTOR = 6_000_000
@@ -181,14 +186,13 @@ def _show(console: Console, report: dict[str, Any]) -> None:
 
 @report_command(_show)
 @click.argument("paths", nargs=-1, metavar="[PATH...]")
-@click.option("--nproc", type=_POSITIVE, default=2, show_default=True, metavar="N", help="Ranks.")
-@click.option("--epochs", type=_POSITIVE, default=2, show_default=True, metavar="N")
+@number_option("--nproc", default=2, help="Ranks.")
+@number_option("--epochs", default=2)
 @batch_size_option
-@click.option(
+@option(
     "--scale-factor",
     type=click.FloatRange(0, 1e6, min_open=True, max_open=True),
     default=0.1,
-    show_default=True,
     metavar="X",
     help="Scale of the TPC-H data; 1 is six million rows.",
 )

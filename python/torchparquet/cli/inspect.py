@@ -11,10 +11,10 @@ from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet.cli.arguments import (
     batch_size_option,
-    max_memory_option,
     num_workers_option,
     paths_argument,
     report_command,
+    size_option,
     world_size_option,
 )
 from torchparquet.tools.advice import Use
@@ -96,10 +96,10 @@ def _show_advice(console: Console, report: dict[str, Any]) -> None:
 
 @report_command(_show)
 @paths_argument
-@world_size_option()
+@world_size_option
 @num_workers_option
 @batch_size_option
-@max_memory_option("1GiB", "`max_memory` of the data set; for the advice.")
+@size_option("--max-memory", "1GiB", "`max_memory` of the data set; for the advice.")
 @click.option("--all-pages", is_flag=True, help="Look at every page instead of a sample.")
 def command(
     paths: tuple[str, ...],

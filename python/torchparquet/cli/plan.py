@@ -9,10 +9,10 @@ from rich.console import Console
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.plan.plan_options import ANY_CHUNKS
 from torchparquet.cli.arguments import (
-    Order,
     batch_size_option,
     column_option,
     num_workers_option,
+    open_dataset,
     order_options,
     paths_argument,
     plot_option,
@@ -26,10 +26,11 @@ _MAX_TABLE_RANKS = 32
 
 
 def _show(console: Console, report: dict[str, Any]) -> None:
-    files = counted(report["files"], "file")
-    groups = counted(report["row_groups"], "row group")
     packed, unit = report.get("packed"), _unit_of(report)
-    console.print(f"{files}, {groups}, {counted(report['rows'], unit)}")
+    console.print(
+        f"{counted(report['files'], 'file')}, {counted(report['row_groups'], 'row group')}, "
+        f"{counted(report['rows'], unit)}"
+    )
     if packed is not None:
         padding = 1 - packed["tokens"] / packed["places"]
         what, of = ("packed", "document") if unit == "sequence" else ("by length", "row")
@@ -37,17 +38,20 @@ def _show(console: Console, report: dict[str, Any]) -> None:
             f"{what}: {counted(packed['documents'], of)}, "
             f"{counted(packed['tokens'], 'token')}, {padding:.2%} padding"
         )
+    num_workers = report["num_workers"]
+    readers = f"{num_workers} workers each" if num_workers > 1 else "one reader each"
     ranks = counted(report["world_size"], "rank")
-    console.print(f"epoch {report['epoch']}, {ranks}, {_readers(report)}, {_windows(report)}\n")
+    console.print(f"epoch {report['epoch']}, {ranks}, {readers}, {_windows(report)}\n")
     units = several(unit)
-    names: tuple[str, ...] = ("rank", "row groups", units, "size", "steps")
-    if packed is not None:
-        names += ("tokens",)
-    table = make_table("What each rank reads", names)
+    tokens = () if packed is None else ("tokens",)
+    headings = ("rank", "row groups", units, "size", "steps", *tokens)
+    table = make_table("What each rank reads", headings)
     for rank in report["ranks"][:_MAX_TABLE_RANKS]:
-        _add(table, str(rank["rank"]), rank)
-        for worker in rank["workers"] if report["num_workers"] > 1 else ():
-            _add(table, f"{rank['rank']}, worker {worker['worker']}", worker)
+        workers = rank["workers"] if num_workers > 1 else []
+        names = [f"{rank['rank']}", *(f"{rank['rank']}, worker {of['worker']}" for of in workers)]
+        for name, of in zip(names, [rank, *workers], strict=True):
+            counts = [f"{of[count]:,}" for count in ("row_groups", "rows", "steps", *tokens)]
+            table.add_row(name, *counts[:2], size(of["bytes"]), *counts[2:])
     console.print(table)
     if len(report["ranks"]) > _MAX_TABLE_RANKS:
         more = len(report["ranks"]) - _MAX_TABLE_RANKS
@@ -67,36 +71,19 @@ def _unit_of(report: dict[str, Any]) -> str:
     return unit
 
 
-def _add(table: Any, name: str, amounts: dict[str, int]) -> None:
-    table.add_row(
-        name,
-        f"{amounts['row_groups']:,}",
-        f"{amounts['rows']:,}",
-        size(amounts["bytes"]),
-        f"{amounts['steps']:,}",
-        *([f"{amounts['tokens']:,}"] if "tokens" in amounts else []),
-    )
-
-
-def _readers(report: dict[str, Any]) -> str:
-    num_workers = report["num_workers"]
-    return f"{num_workers} workers each" if num_workers > 1 else "one reader each"
-
-
 def _windows(report: dict[str, Any]) -> str:
-    window = report["shuffle_window"]
+    window, rows = report["shuffle_window"], f"at most {report['window_rows']:,} rows"
     if not window:
         return "no shuffle windows"
     if window == ANY_CHUNKS:
-        return f"windows of at most {report['window_rows']:,} rows"
-    bound = f", at most {report['window_rows']:,} rows" if report["window_rows"] else ""
-    return f"windows of {counted(window, 'row group')}{bound}"
+        return f"windows of {rows}"
+    return f"windows of {counted(window, 'row group')}" + f", {rows}" * (report["window_rows"] > 0)
 
 
 @report_command(_show)
 @paths_argument
 @batch_size_option
-@world_size_option()
+@world_size_option
 @num_workers_option
 @column_option
 @order_options
@@ -115,21 +102,14 @@ def command(
     The command also shows how well rows are mixed. It reads footers only, and the lengths of lists
     that are packed or batched by length.
     """
-    options = Order(**order)
-    chosen = options.columns(columns, paths, storage)
-    dataset = options.dataset(
-        list(paths), world_size, columns=chosen, storage_options=storage.options
-    )
-    report = plan_report(dataset, dataset.plan(options.epoch, num_workers))
+    dataset = open_dataset(paths, columns, storage, world_size, **order)
+    report = plan_report(dataset, dataset.plan(order["epoch"], num_workers))
     if plot is not None:
         ranks, units = report["ranks"], several(_unit_of(report))
-        draw(
-            plot,
-            f"Epoch {options.epoch}: {report['rows']:,} {units}",
-            [
-                Panel(units.capitalize(), "rank", [rank["rows"] for rank in ranks]),
-                Panel("MiB", "rank", [rank["bytes"] / 2**20 for rank in ranks]),
-                Panel("Steps", "rank", [rank["steps"] for rank in ranks]),
-            ],
-        )
+        panels = [
+            Panel(units.capitalize(), "rank", [rank["rows"] for rank in ranks]),
+            Panel("MiB", "rank", [rank["bytes"] / 2**20 for rank in ranks]),
+            Panel("Steps", "rank", [rank["steps"] for rank in ranks]),
+        ]
+        draw(plot, f"Epoch {report['epoch']}: {report['rows']:,} {units}", panels)
     return report

@@ -9,7 +9,7 @@ import numpy as np
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.share import Share
 from torchparquet._impl.ranks.distribution import bytes_of_shares, per_rank, tokens_of_shares
-from torchparquet._impl.reading.delivered_rows import delivered_rows
+from torchparquet._impl.sequences.delivered_rows import delivered_rows
 from torchparquet.dataset import ParquetDataset
 
 _MAX_SAMPLED_ROWS = 4_000_000

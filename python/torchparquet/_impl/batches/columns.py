@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchparquet._impl.batches.column import Column, Nulls, checked_names, nulls_by_name
 from torchparquet._impl.batches.fields import Field, make_field, with_file_values, with_pack
-from torchparquet._impl.batches.pack import Pack
+from torchparquet._impl.checks import checked_names, shortened
 from torchparquet._impl.files.footers.leaf import Leaf
-from torchparquet._impl.files.schemas import Schemas, shortened
+from torchparquet._impl.files.schemas import Schemas
+from torchparquet.column import Column, Nulls, nulls_by_name
 from torchparquet.errors import UnsupportedColumnError, users_level
+from torchparquet.options import Pack
 
 if TYPE_CHECKING:
     from torchparquet._impl.files.manifest import Manifest

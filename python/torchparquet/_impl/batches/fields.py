@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from torchparquet._impl.batches.column import Column, Nulls
 from torchparquet._impl.batches.fills import checked_default, checked_value, kind_of, resolved_nulls
-from torchparquet._impl.batches.pack import Pack, PackedColumn
+from torchparquet._impl.batches.pack import PackedColumn
+from torchparquet._impl.checks import shortened
 from torchparquet._impl.files.footers.leaf import NULL_KEY, Leaf
-from torchparquet._impl.files.schemas import shortened
+from torchparquet.column import Column, Nulls
+from torchparquet.options import Pack
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import torch
 
-from torchparquet._impl.batches.column import Column, Nulls
 from torchparquet._impl.files.footers.leaf import Leaf
+from torchparquet.column import Column, Nulls
 
 _NOT_FINITE = (float("inf"), float("-inf"))
 

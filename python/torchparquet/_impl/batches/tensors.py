@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from torchparquet._impl.batches.pack import Boundaries, boundaries_of
+from torchparquet._impl.batches.pack import boundaries_of
 from torchparquet.errors import ListLengthError
 from torchparquet.jagged import Jagged
+from torchparquet.options import Boundaries
 
 if TYPE_CHECKING:
     from torchparquet._impl.batches.fields import Field

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from torchparquet._impl.checks import listed
 from torchparquet._impl.files.footers.leaf import DTYPES, NULL_KEY, Leaf
 from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError
 
@@ -402,14 +403,3 @@ def _unit(kind: str, dtype: str) -> str:
 def is_whole_number(text: str) -> bool:
     """True if the value of a partition key is an integer that int64 holds."""
     return re.fullmatch(r"-?[0-9]{1,18}", text) is not None
-
-
-def listed(names: Sequence[str]) -> str:
-    """Join the names in quotes, at most the first ten."""
-    return shortened([repr(name) for name in names])
-
-
-def shortened(items: Sequence[str]) -> str:
-    """Join ``items``, at most the first ten."""
-    shown = ", ".join(items[:10])
-    return shown if len(items) <= 10 else f"{shown} and {len(items) - 10} more"

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchparquet._impl.batches.column import Column
+from torchparquet.column import Column
 from torchparquet.errors import printable
 from torchparquet.jagged import Jagged
 

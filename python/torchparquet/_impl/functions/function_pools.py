@@ -9,7 +9,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,22 +18,7 @@ import torch.multiprocessing
 from torchparquet._impl.functions.batch_seed import seeded
 from torchparquet._impl.functions.transforms import Transforms
 from torchparquet._impl.parent_process import end_with_parent
-
-
-@dataclass(frozen=True)
-class PoolOptions:
-    """How many batches are worked on at once, and by what."""
-
-    num_threads: int = 0
-    num_processes: int = 0
-
-    @property
-    def num_workers(self) -> int:
-        """Of whichever kind; 0 if functions run on the thread that iterates."""
-        return self.num_threads or self.num_processes
-
-
-NO_POOL = PoolOptions()
+from torchparquet.options import Ahead
 
 
 class FunctionPool:
@@ -43,10 +27,10 @@ class FunctionPool:
     A process gets tensors by shared memory, and gives them back so.
     """
 
-    def __init__(self, transforms: Transforms, options: PoolOptions) -> None:
+    def __init__(self, transforms: Transforms, ahead: Ahead) -> None:
         """Begin no thread or process yet."""
         self._transforms = transforms
-        self._options = options
+        self._ahead = ahead
         self._executor: Executor | None = None
         self._greeting: Future[None] | None = None
         self._end: Callable[[], Any] | None = None
@@ -55,12 +39,12 @@ class FunctionPool:
     @property
     def max_batches(self) -> int:
         """Batches to be worked on or held at once: one more for each that the loop waits for."""
-        return 2 * self._options.num_workers
+        return 2 * self._ahead.num_workers
 
     @property
     def has_processes(self) -> bool:
         """True if a crash of a function leaves this process alone."""
-        return self._options.num_processes > 0
+        return self._ahead.processes is not None
 
     @property
     def has_begun(self) -> bool:
@@ -85,7 +69,7 @@ class FunctionPool:
             made: Executor = self._process_pool()
             self._greeting = made.submit(_greet)
         else:
-            made = ThreadPoolExecutor(self._options.num_threads, "torchparquet-transform")
+            made = ThreadPoolExecutor(self._ahead.threads, "torchparquet-transform")
         self._executor = made
         self._end = weakref.finalize(self, _end, made, self.owner_pid)
         return made
@@ -93,13 +77,13 @@ class FunctionPool:
     def _process_pool(self) -> ProcessPoolExecutor:
         if torch.multiprocessing.current_process().daemon:
             raise RuntimeError(
-                "transform_processes needs a DataLoader with num_workers=0: workers are processes "
+                "Ahead(processes=...) needs a DataLoader with num_workers=0: workers are processes "
                 "already, and may have none of their own"
             )
         # A fork would copy the locks of decode threads as they are.
         context = torch.multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(
-            self._options.num_processes,
+            self._ahead.processes,
             mp_context=context,
             initializer=_begin_process,
             initargs=(self._transforms,),

@@ -100,7 +100,7 @@ def describe(sides: Sides) -> str:
 def _for_functions(sides: Sides) -> str:
     if sides.in_worker:
         return "try a larger num_workers= of the DataLoader"
-    return "try a larger transform_processes=, which run them while the loop works"
+    return "try transform=Ahead with more processes, which work while the loop does"
 
 
 def _for_loop(sides: Sides, elapsed: float) -> str:

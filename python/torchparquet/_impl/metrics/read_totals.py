@@ -14,7 +14,7 @@ from torchparquet._impl.metrics.read_metrics import Metrics, Ring, Sums, metrics
 
 if TYPE_CHECKING:
     from torchparquet._impl.native import ReaderStats
-    from torchparquet._impl.reading.batch_stream import Batches
+    from torchparquet._impl.reading.stream import Stream
 
 _OF_COLUMN = (
     "bytes_read",
@@ -37,24 +37,25 @@ class Reading:
     stream end with it.
     """
 
-    def __init__(self, stream: Batches, begin: float, waited: float | None, is_first: bool) -> None:
+    def __init__(self, stream: Stream, begin: float, waited: float | None, is_first: bool) -> None:
         """Begin to count; see `ReadTotals.add`."""
         self._owner_pid = os.getpid()
         self._stream = weakref.ref(stream)
+        reader = stream.reader
         self._begin = begin
         self._sums: Sums | None = None
         self._other_wait: Sums = {}
         if waited is not None:
-            stats = stream.stats
+            stats = reader.stats
             first = waited if is_first else 0.0
             self._other_wait["all", "", "wait_seconds"] = waited - stats.wait_seconds
             self._other_wait["all", "", "first_wait_seconds"] = first - stats.first_wait_seconds
         self.capacity = Ring(
-            num_threads=stream.num_threads,
-            max_batches_in_flight=stream.max_batches,
-            max_memory_bytes=stream.max_memory_bytes,
+            num_threads=reader.num_threads,
+            max_batches_in_flight=reader.max_batches,
+            max_memory_bytes=reader.max_memory_bytes,
         )
-        stream.reading = self
+        reader.reading = self
 
     @property
     def has_ended(self) -> bool:
@@ -70,14 +71,14 @@ class Reading:
         stream = self._stream()
         if self._sums is not None or stream is None:
             return self._sums or {}
-        return self._sums_of(stream.stats, stream.task_names)
+        return self._sums_of(stream.reader.stats, stream.reader.task_names)
 
     def ring(self) -> Ring:
         """Return the present ring of the stream; it is empty after the end."""
         stream = self._stream()
         if self._sums is not None or stream is None:
             return self.capacity
-        stats = stream.stats
+        stats = stream.reader.stats
         return replace(
             self.capacity,
             batches_ready=stats.num_complete,
@@ -89,8 +90,9 @@ class Reading:
         if self._owner_pid != os.getpid():
             return {}  # a fork's copy of the stream reads nothing
         sums: defaultdict[tuple[str, str, str], float] = defaultdict(int, self._other_wait)
+        stream = self._stream()
         own = {
-            "batches": stats.batches,
+            "batches": stats.batches if stream is None else stream.num_taken,
             "rows": stats.rows,
             "wait_seconds": stats.wait_seconds,
             "first_wait_seconds": stats.first_wait_seconds,
@@ -145,7 +147,7 @@ class ReadTotals:
         if self._owner_pid != os.getpid():
             self._reset()  # a fork has read nothing yet
 
-    def add(self, stream: Batches, begin: float, waited: float | None = None) -> None:
+    def add(self, stream: Stream, begin: float, waited: float | None = None) -> None:
         """Count the reading of a stream.
 
         Args:

@@ -44,7 +44,6 @@ def plan_leg(
     options: PlanOptions,
     legs: Sequence[Leg],
     *,
-    canonical_world_size: int | None = None,
     row_group_bytes: Int64Array | None = None,
 ) -> EpochPlan | None:
     """Return the plan of the last of `legs`, after what the others delivered."""
@@ -57,7 +56,6 @@ def plan_leg(
             world_size=leg.world_size,
             num_workers=leg.num_workers,
             batch_size=leg.batch_size,
-            canonical_world_size=canonical_world_size,
             leg=number,
         )
         plan = EpochPlan(row_group_rows, world, remains=remains, row_group_bytes=row_group_bytes)
@@ -73,7 +71,7 @@ def steps_of_shares(plan: EpochPlan, num_steps: int) -> Int64Array:
     no more.
     """
     options = plan.options
-    if options.canonical_world_size is not None or options.num_workers == 1:
+    if options.order.canonical_world_size is not None or options.num_workers == 1:
         return np.minimum(plan.share_steps, num_steps)
     steps = plan.share_steps.reshape(options.num_workers, options.world_size)
     taken = np.zeros_like(steps)
@@ -110,7 +108,7 @@ def rows_beyond(plan: EpochPlan, num_steps: int, num_rows: int) -> Int64Array:
             f"{num_rows} rows after {num_steps} batches"
         )
     batch_size = options.share_batch_size
-    if batch_size is None or options.canonical_world_size is None:
+    if batch_size is None or options.order.canonical_world_size is None:
         return np.full_like(plan.share_rows, num_rows)
     begin = np.minimum(num_steps * batch_size, plan.share_rows)
     end = np.minimum((num_steps + 1) * batch_size, plan.share_rows)

@@ -90,6 +90,7 @@ class EpochPlan:
             ValueError: `row_group_rows` is not one-dimensional, has a negative count, or sums to 0
                 or to `2**62` and more; or `row_group_bytes` is missing or of another length.
         """
+        options.check_world()
         self.row_group_rows = _checked_rows(row_group_rows)
         self.row_group_bytes = row_group_bytes
         self.options = options
@@ -120,7 +121,7 @@ class EpochPlan:
 
     def _in_turns(self) -> Ranges:
         """Return the units in an order that deals position `i` to share `i % num_shares`."""
-        if self.options.balance == "rows":
+        if self.options.order.balance == "rows":
             return self.units
         costs = self.row_group_bytes
         if costs is None or len(costs) != len(self.row_group_rows):
@@ -144,7 +145,7 @@ class EpochPlan:
         index = checked_int("index", index, 0, self.num_shares)
         chunks = self._division.chunks(index).without_empty_tail()
         options = self.options
-        if options.shuffle_within_rank:
+        if options.order.within_rank:
             chunks = order_within_share(chunks, options, index)
         dealt_rows = chunks.num_rows[chunks.num_rows > 0]
         if not options.shuffle_window:
@@ -212,7 +213,9 @@ class EpochPlan:
     def steps_per_rank(self) -> Int64Array:
         """Return the batches that all workers of each rank deliver together, int64 `[W]`."""
         by_rank = self.share_steps.reshape(-1, self.options.world_size)
-        steps: Int64Array = by_rank.max(0) if self.options.canonical_world_size else by_rank.sum(0)
+        steps: Int64Array = (
+            by_rank.max(0) if self.options.order.canonical_world_size else by_rank.sum(0)
+        )
         return steps
 
     def num_steps(self, rank: int) -> int:
@@ -224,7 +227,7 @@ class EpochPlan:
         world_size = self.options.world_size
         rank = checked_int("rank", rank, 0, world_size)
         steps = self.share_steps[rank::world_size]
-        return int(steps.max() if self.options.canonical_world_size else steps.sum())
+        return int(steps.max() if self.options.order.canonical_world_size else steps.sum())
 
 
 def _checked_rows(row_group_rows: Int64Array) -> Int64Array:

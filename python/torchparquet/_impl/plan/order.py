@@ -18,7 +18,7 @@ def epoch_order(num_units: int, options: PlanOptions) -> Int64Array:
     (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). numpy guarantees the raw
     stream of a bit generator for all releases, but not `Generator.permutation`.
     """
-    if not options.shuffle or options.shuffle_within_rank:
+    if not options.shuffle or options.order.within_rank:
         return np.arange(num_units, dtype=np.int64)
     return _sorted_by(philox(options, 0, 0, 0).random_raw(num_units))
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchparquet._impl.checks import checked_bool, checked_int
+from torchparquet.options import Order
 
 # The `shuffle_window` of windows that are told in rows: as many chunks as `window_rows` holds.
 ANY_CHUNKS = 2**31 - 1
 
 Even = Literal["split", "drop", "pad", "none", "dynamic"]
-Balance = Literal["rows", "bytes"]
 Int64Array = NDArray[np.int64]
 
 
@@ -29,10 +29,6 @@ class PlanOptions:
             none.
         window_rows: The most rows of a window; 0 for no bound. A longer chunk is permuted in
             several ranges. With `ANY_CHUNKS`, a longer row group is several units of the order.
-        canonical_world_size: The number of ranks whose global batches every world keeps; a
-            multiple of `world_size`. None if each world has its own batches.
-        shuffle_within_rank: Deal row groups in file order and permute each share's own, so that
-            a rank reads the same ones in every epoch.
         leg: How often the world has changed within the epoch; part of the key of windows.
     """
 
@@ -46,9 +42,7 @@ class PlanOptions:
     drop_last: bool = False
     shuffle_window: int = 0
     window_rows: int = 0
-    canonical_world_size: int | None = None
-    balance: Balance = "rows"
-    shuffle_within_rank: bool = False
+    order: Order = field(default_factory=Order)
     leg: int = 0
 
     def __post_init__(self) -> None:
@@ -62,19 +56,19 @@ class PlanOptions:
             "window_rows": (0, 2**62),
             "leg": (0, 2**31),
         }
-        if self.canonical_world_size is not None:
-            bounds["canonical_world_size"] = (1, 2**31)
         for name, (low, high) in bounds.items():
             object.__setattr__(self, name, checked_int(name, getattr(self, name), low, high))
         if self.batch_size is not None:
             others = ", None for a batch of each row group, or ByLength(...)"
             size = checked_int("batch_size", self.batch_size, 1, 2**63, others)
             object.__setattr__(self, "batch_size", size)
-        for name in ("shuffle", "drop_last", "shuffle_within_rank"):
+        for name in ("shuffle", "drop_last"):
             checked_bool(name, getattr(self, name))
-        for name, choices in (("even", get_args(Even)), ("balance", get_args(Balance))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {choices}, got {getattr(self, name)!r}")
+        if self.even not in get_args(Even):
+            choices = ", ".join(f'"{word}"' for word in get_args(Even))
+            raise ValueError(f"even must be one of {choices}; got {self.even!r}")
+        if not isinstance(self.order, Order):
+            raise TypeError(f"order must be an Order or None, got {self.order!r}")
         self._check_together()
 
     def _check_together(self) -> None:
@@ -82,26 +76,28 @@ class PlanOptions:
             check_dynamic(
                 {
                     "drop_last": (self.drop_last, False),
-                    "balance": (self.balance, "rows"),
-                    "shuffle_within_rank": (self.shuffle_within_rank, False),
+                    "balance": (self.order.balance, "rows"),
+                    "within_rank": (self.order.within_rank, False),
                     "shuffle_window": (self.shuffle_window, 0),
                 }
             )
         if not self.shuffle:
-            for name in ("shuffle_window", "shuffle_within_rank"):
-                if getattr(self, name):
-                    text = window_text(self.shuffle_window, self.window_rows)
-                    value = text if name == "shuffle_window" else getattr(self, name)
-                    raise ValueError(f"{name} needs shuffle=True, got {value}")
-        if self.balance == "bytes" and self.even == "split":
+            if self.shuffle_window:
+                text = window_text(self.shuffle_window, self.window_rows)
+                raise ValueError(f"shuffle_window needs shuffle=True, got {text}")
+            if self.order.within_rank:
+                raise ValueError("Order(within_rank=True) needs shuffle=True")
+        if self.order.balance == "bytes" and self.even == "split":
             raise ValueError(
                 'balance="bytes" needs even="drop", "pad" or "none": even="split" gives shares '
                 "equal rows"
             )
-        if self.canonical_world_size is not None:
-            self._check_canonical(self.canonical_world_size)
 
-    def _check_canonical(self, canonical: int) -> None:
+    def check_world(self) -> None:
+        """Check that `canonical_world_size` goes with this world, once that is known."""
+        canonical = self.order.canonical_world_size
+        if canonical is None:
+            return
         if canonical % self.world_size:
             raise ValueError(
                 "world_size must divide canonical_world_size, got "
@@ -137,19 +133,19 @@ class PlanOptions:
     @property
     def num_shares(self) -> int:
         """The number of shares that divide the epoch's rows."""
-        return self.canonical_world_size or self.world_size * self.num_workers
+        return self.order.canonical_world_size or self.world_size * self.num_workers
 
     @property
     def share_batch_size(self) -> int | None:
         """The rows of each batch that come from one share; None for one batch per chunk."""
-        if self.canonical_world_size is None or self.batch_size is None:
+        if self.order.canonical_world_size is None or self.batch_size is None:
             return self.batch_size
-        return self.batch_size * self.world_size // self.canonical_world_size
+        return self.batch_size * self.world_size // self.order.canonical_world_size
 
     def shares_of(self, rank: int, worker: int = 0) -> range:
         """Return the shares whose rows make up the batches of a rank's worker, side by side."""
         first = worker * self.world_size + rank
-        end = self.num_shares if self.canonical_world_size else first + 1
+        end = self.num_shares if self.order.canonical_world_size else first + 1
         return range(first, end, self.world_size)
 
 

@@ -28,7 +28,7 @@ class Reach(NamedTuple):
 def rank_rows(plan: EpochPlan) -> Int64Array:
     """Return the rows of each rank, int64 `[world_size]`; with workers those of each share."""
     options = plan.options
-    if options.canonical_world_size is None:
+    if options.order.canonical_world_size is None:
         return plan.share_rows
     rows: Int64Array = plan.share_rows.reshape(-1, options.world_size).sum(axis=0)
     return rows

@@ -22,7 +22,8 @@ from torchparquet.errors import RankMismatchError
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
-    from torch.distributed.device_mesh import DeviceMesh
+
+    from torchparquet.options import Ranks
 
 
 _WARN_AFTER_SECONDS = 8.0
@@ -45,9 +46,7 @@ class Standing(NamedTuple):
     failure: str | None = None
 
 
-def find_peers(
-    process_group: object | None = None, device_mesh: DeviceMesh | None = None
-) -> Peers | None:
+def find_peers(ranks: Ranks) -> Peers | None:
     """Return the processes to compare with: those of the mesh, the group or the world.
 
     All dimensions of a mesh count, because model-parallel peers must read the same too.
@@ -58,19 +57,18 @@ def find_peers(
         return None
     if dist.get_backend() in ("fake", "mpi"):
         return None
-    if device_mesh is not None:
-        if not hasattr(device_mesh, "mesh"):
-            return None
-        ranks = sorted(device_mesh.mesh.flatten().tolist())
-    elif process_group is not None:
-        if not isinstance(process_group, dist.ProcessGroup):
-            return None
-        ranks = sorted(dist.get_process_group_ranks(process_group))
+    if ranks.mesh is not None:
+        numbers = sorted(ranks.mesh.mesh.flatten().tolist())
+    elif ranks.group is not None:
+        group: object = ranks.group
+        if not isinstance(group, dist.ProcessGroup):
+            return None  # This process is not in it.
+        numbers = sorted(dist.get_process_group_ranks(group))
     else:
-        ranks = list(range(dist.get_world_size()))
-    if len(ranks) < 2 or dist.get_rank() not in ranks:
+        numbers = list(range(dist.get_world_size()))
+    if len(numbers) < 2 or dist.get_rank() not in numbers:
         return None
-    return Peers(tuple(ranks), dist.get_rank(), default_store())
+    return Peers(tuple(numbers), dist.get_rank(), default_store())
 
 
 def default_store() -> Store:
@@ -145,7 +143,7 @@ def disagreement(standings: Mapping[int, Standing]) -> str:
         return ""
     more = f"; and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
     return (
-        "ranks must read the same data in the same order (check_ranks=False skips this "
+        "ranks must read the same data in the same order (ranks=Ranks(check=False) skips this "
         f"comparison): {'; '.join(found[:_MAX_SHOWN])}{more}"
     )
 
@@ -321,7 +319,7 @@ class _Meeting:
             "ranks compare what they read when each asks for its second batch, and one that does "
             "not come, or waits in a collective call meanwhile, holds up all (one batch may be "
             "looked at on any rank; to read more on some ranks alone, give a data set of their own "
-            "rank and world_size, or check_ranks=False): "
+            "rank and world_size, or ranks=Ranks(check=False)): "
             f"rank {self._peers.own} waited for {listed(absent)}"
         )
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch.distributed as dist
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from torchparquet._impl.plan.topology import Topology
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
+from torchparquet.options import Ranks
 
 # The names of the two data-parallel dimensions in meshes of HSDP.
 _SPLIT_DIMS = ("dp_replicate", "dp_shard")
@@ -31,122 +28,96 @@ class _Claim(NamedTuple):
         return f"{self.source} (rank {self.rank} of {self.world_size})"
 
 
-def resolve_topology(
-    rank: int | None = None,
-    world_size: int | None = None,
-    process_group: dist.ProcessGroup | None = None,
-    device_mesh: DeviceMesh | None = None,
-    mesh_dims: str | Sequence[str] | None = None,
-) -> Topology:
+def ranks_of(argument: object) -> Ranks:
+    """Return what `ranks=` says: a `Ranks`, or one of the mesh or group that was given."""
+    if argument is None or isinstance(argument, Ranks):
+        ranks = argument or Ranks()
+    elif hasattr(argument, "mesh_dim_names"):
+        ranks = Ranks(mesh=argument)  # type: ignore[arg-type]
+    else:
+        ranks = Ranks(group=argument)  # type: ignore[arg-type]
+    # Here, so that a wrong argument is told at once, and with `rank` too.
+    if ranks.mesh is not None:
+        data_parallel_dims(ranks)
+    if ranks.group is not None:
+        _check_group(ranks.group)
+    return ranks
+
+
+def resolve_topology(rank: int | None, world_size: int | None, ranks: Ranks) -> Topology:
     """Find this process's data-parallel rank and DataLoader worker.
 
-    The first source present decides: explicit `rank` and `world_size`; `device_mesh` or
-    `process_group`; an initialised `torch.distributed`; the variables `RANK` and `WORLD_SIZE`;
+    The first source present decides: explicit `rank` and `world_size`; the mesh or group of
+    `ranks`; an initialised `torch.distributed`; the variables `RANK` and `WORLD_SIZE`;
     `LOCAL_RANK` and `LOCAL_WORLD_SIZE`, if `RANK` is unset and the world is one node; else rank 0
     of 1. Call this when iteration starts, not when a data set is made: a process group may be
     initialised in between, and only a worker itself knows its number.
-
-    Args:
-        process_group: The data-parallel group. It may be a part of the world, so it is not
-            compared with the global rank.
-
-    Raises:
-        ValueError: An argument or variable is out of range or lacks its counterpart, this
-            process is outside the group or mesh, or two sources disagree.
     """
     worker = get_worker_info()
     worker_id, num_workers = (worker.id, worker.num_workers) if worker else (0, 1)
-    if rank is not None or world_size is not None:
-        if rank is None or world_size is None:
-            raise ValueError(
-                "rank and world_size must be given together, "
-                f"got rank={rank}, world_size={world_size}"
-            )
+    if rank is not None and world_size is not None:
         return Topology(rank, world_size, worker_id, num_workers)
-    mesh_claim = None if device_mesh is None else _from_mesh(device_mesh, mesh_dims)
-    group_claim = None if process_group is None else _from_process_group(process_group)
-    if mesh_claim and group_claim and mesh_claim[1:] != group_claim[1:]:
-        raise ValueError(f"ranks must agree, got {mesh_claim} and {group_claim}")
-    claim = mesh_claim or group_claim or _from_world()
+    if ranks.mesh is not None:
+        claim = _from_mesh(ranks)
+    else:
+        claim = _from_world() if ranks.group is None else _from_group(ranks.group)
     if not 0 <= claim.rank < claim.world_size:
         raise ValueError(f"rank must be >= 0 and below the world size, got {claim}")
     return Topology(claim.rank, claim.world_size, worker_id, num_workers)
 
 
-def data_parallel_dims(
-    device_mesh: DeviceMesh, mesh_dims: str | Sequence[str] | None = None
-) -> tuple[int, ...]:
-    """Return the data-parallel dimensions of a mesh, slowest first.
-
-    Args:
-        mesh_dims: The name of one dimension, or of several whose ranks count as one: row-major,
-            the last name fastest. None for "dp", or else "dp_replicate" and "dp_shard" as far as
-            they exist, in this order, or else the only dimension.
-    """
+def data_parallel_dims(ranks: Ranks) -> tuple[int, ...]:
+    """Return the data-parallel dimensions of the mesh, slowest first."""
     from torch.distributed.device_mesh import DeviceMesh
 
-    if not isinstance(device_mesh, DeviceMesh):
-        raise TypeError(f"device_mesh must be a DeviceMesh, got {device_mesh!r}")
-    present = device_mesh.mesh_dim_names or ()
-    if mesh_dims is None:
+    mesh = ranks.mesh
+    if not isinstance(mesh, DeviceMesh):
+        raise TypeError(f"the mesh of Ranks must be a DeviceMesh, got {mesh!r}")
+    present = mesh.mesh_dim_names or ()
+    if ranks.dims is None:
         split = [name for name in _SPLIT_DIMS if name in present]
         wanted = ["dp"] if "dp" in present else split
-        if not wanted and device_mesh.ndim == 1:
+        if not wanted and mesh.ndim == 1:
             return (0,)
         if not wanted:
             raise ValueError(
-                'device_mesh must have a dimension "dp" or one dimension only (name the '
-                "data-parallel ones in mesh_dims, or pass their submesh), got "
-                f"{device_mesh.ndim} dimensions named {present}"
+                'the mesh must have a dimension "dp" or one dimension only (name the data-parallel '
+                "ones by Ranks(mesh, dims=...), or pass their submesh), got "
+                f"{mesh.ndim} dimensions named {present}"
             )
     else:
-        wanted = checked_mesh_dims(mesh_dims)
+        wanted = list(ranks.dims)
     for name in wanted:
         if name not in present:
-            raise ValueError(f"mesh_dims must name dimensions of {present}, got {name!r}")
+            raise ValueError(f"dims must name dimensions of {present}, got {name!r}")
     return tuple(present.index(name) for name in wanted)
 
 
-def checked_mesh_dims(mesh_dims: str | Sequence[str]) -> list[str]:
-    """Return the names as a list."""
-    names = [mesh_dims] if isinstance(mesh_dims, str) else list(mesh_dims)
-    if not all(isinstance(name, str) for name in names):
-        raise TypeError(f"mesh_dims must be a name or names, got {mesh_dims!r}")
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"mesh_dims must name each dimension once, got {mesh_dims!r}")
-    return names
-
-
-def _from_mesh(device_mesh: DeviceMesh, mesh_dims: str | Sequence[str] | None) -> _Claim:
-    dims = data_parallel_dims(device_mesh, mesh_dims)
-    coordinate = device_mesh.get_coordinate()
+def _from_mesh(ranks: Ranks) -> _Claim:
+    mesh = ranks.mesh
+    assert mesh is not None  # noqa: S101
+    coordinate = mesh.get_coordinate()
     if coordinate is None:
-        raise ValueError("device_mesh must include this process, got a mesh without it")
+        raise ValueError("the mesh of ranks= must include this process, got a mesh without it")
     rank, world_size = 0, 1
-    for dim in dims:
-        rank = rank * device_mesh.size(dim) + coordinate[dim]
-        world_size *= device_mesh.size(dim)
-    return _Claim("device_mesh", rank, world_size)
+    for dim in data_parallel_dims(ranks):
+        rank = rank * mesh.size(dim) + coordinate[dim]
+        world_size *= mesh.size(dim)
+    return _Claim("the mesh", rank, world_size)
 
 
-def check_process_group(process_group: object) -> None:
-    """Make sure that it is a group, or torch's marker for a group without this process."""
-    if process_group == dist.GroupMember.NON_GROUP_MEMBER:
-        return
-    if not isinstance(process_group, dist.ProcessGroup):
-        raise TypeError(f"process_group must be a ProcessGroup, got {process_group!r}")
+def _check_group(group: object) -> None:
+    """Check that it is a process group; one without this process is told of when it is read."""
+    if group != dist.GroupMember.NON_GROUP_MEMBER and not isinstance(group, dist.ProcessGroup):
+        raise TypeError(f"ranks must be a DeviceMesh, a ProcessGroup or a Ranks, got {group!r}")
 
 
-def _from_process_group(process_group: object) -> _Claim:
-    # torch.distributed.new_group returns this marker to processes outside the new group.
-    if process_group == dist.GroupMember.NON_GROUP_MEMBER:
-        raise ValueError("process_group must include this process, got a group without it")
-    check_process_group(process_group)
-    assert isinstance(process_group, dist.ProcessGroup)  # noqa: S101
-    rank = dist.get_rank(process_group)
+def _from_group(group: object) -> _Claim:
+    # torch.distributed.new_group returns another object to processes outside the new group.
+    rank = dist.get_rank(group) if isinstance(group, dist.ProcessGroup) else -1
     if rank < 0:
-        raise ValueError("process_group must include this process, got a group without it")
-    return _Claim("process_group", rank, dist.get_world_size(process_group))
+        raise ValueError("the group of ranks= must include this process, got a group without it")
+    return _Claim("the group", rank, dist.get_world_size(group))  # type: ignore[arg-type]
 
 
 def _from_world() -> _Claim:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
-from torchparquet._impl.batches.device_transfer import DeviceHandOver, HandOver
+from torchparquet._impl.batches.packed_items import PackedItems, in_own_memory
 from torchparquet._impl.batches.tensors import Batch, BatchViews, LentSlabs
 from torchparquet._impl.native import BatchReader, ReaderMemory, ReaderSpec, ReaderStats
 from torchparquet._impl.reading import interpreter_exit
 from torchparquet._impl.reading.null_values import with_way_out
 from torchparquet._impl.reading.reader_arguments import first_steps, native_share
+from torchparquet._impl.reading.stream import Stream
 from torchparquet.errors import NullValueError
 
 if TYPE_CHECKING:
-    from torchparquet._impl.batches.device_transfer import Arriving
     from torchparquet._impl.plan.share import Share
     from torchparquet._impl.reading.stream_parts import StreamParts
 
@@ -34,71 +34,7 @@ class Reading(Protocol):
         """Take the final counts of a stream whose tasks have these names."""
 
 
-class Batches(Protocol):
-    """A stream of batches, as those see it who take them; `BatchStream` says what is meant."""
-
-    reading: Reading | None
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Return itself."""
-
-    def __next__(self) -> Batch:
-        """Return the next batch."""
-
-    def start(self) -> None:
-        """Lend the reader the memory that it needs from torch."""
-
-    def wait_for_first(self) -> None:
-        """Wait for the first batch, on another thread than the loop's."""
-
-    def announce(self, shares: Sequence[Share]) -> None:
-        """Ask for the first bytes of the shares that are read next."""
-
-    def close(self) -> None:
-        """Join the threads and give up the batches in flight."""
-
-    @property
-    def next_is_ready(self) -> bool:
-        """True if `next` need not wait for reading."""
-
-    @property
-    def num_taken(self) -> int:
-        """Batches that `next` has taken."""
-
-    @property
-    def num_batches(self) -> int:
-        """Batches of the whole stream."""
-
-    @property
-    def wants_next(self) -> bool:
-        """True if the bytes of the next stream can be asked for."""
-
-    @property
-    def closed(self) -> bool:
-        """True if the stream was closed or has ended."""
-
-    @property
-    def stats(self) -> ReaderStats:
-        """The counts so far."""
-
-    @property
-    def task_names(self) -> list[str]:
-        """The column of each task that the counts are of."""
-
-    @property
-    def num_threads(self) -> int:
-        """Decode threads."""
-
-    @property
-    def max_batches(self) -> int:
-        """Batches that may be in flight at once."""
-
-    @property
-    def max_memory_bytes(self) -> int:
-        """Bound of the batches in flight."""
-
-
-class BatchStream(Iterator[Batch]):
+class BatchStream(Stream):
     """Delivers the batches of one share, in order, from decode threads of its own.
 
     No thread exists before the first `next`. They end with the stream, with `close`, when the
@@ -112,21 +48,19 @@ class BatchStream(Iterator[Batch]):
         share: Share | Sequence[Share],
         *,
         num_threads: int,
-        cpus: Sequence[int] = (),
         max_memory_bytes: int,
         pin_memory: bool,
         memory: ReaderMemory,
         lend_slabs: bool | None = None,
-        device: torch.device | None = None,
+        packs_items: bool = False,
     ) -> None:
         """Prepare to read; reads nothing yet.
 
         Args:
             share: The share to read, with at least one row. Or several shares of one batch size,
                 whose rows are side by side in each batch, `batch_size` of each.
-            device: The device to copy batches to; it has an index unless it is the CPU. One batch
-                is on its way while the loop has the one before. None delivers batches where they
-                were decoded.
+            packs_items: True to have the items of all fields of variable length in one piece of
+                memory, which one copy can move to a device.
         """
         lends = pin_memory if lend_slabs is None else lend_slabs
         lanes = list(share) if isinstance(share, Sequence) else [share]
@@ -148,20 +82,18 @@ class BatchStream(Iterator[Batch]):
             row_id_field=parts.row_id_field,
             row_valid_field=parts.row_valid_field,
             num_threads=num_threads,
-            cpus=cpus,
             max_memory_bytes=max_memory_bytes,
             lent_slabs=lends,
             rows_are_packed=parts.manifest.packed is not None,
         )
         self._reader = BatchReader(spec=spec, memory=memory)
+        self.num_batches = self._reader.num_batches
         self._views = BatchViews(parts.fields, self._reader.fields, self._reader.capacity_rows)
         # A batch is reordered only if slab order differs from the user's order.
         self._names = parts.names if parts.names != self._views.names else None
         self._lent = LentSlabs(self._reader.slab_bytes, pin_memory) if lends else None
-        self._hand_over = (
-            HandOver(pin_memory) if device is None else DeviceHandOver(device, pin_memory)
-        )
-        self._ahead: Arriving | None = None
+        self._pins_memory = pin_memory
+        self._packs_items = packs_items or pin_memory
         self._first: Any = None
         self._started = False
         self._ended = False
@@ -194,26 +126,29 @@ class BatchStream(Iterator[Batch]):
     def _next(self) -> Batch:
         if self._ended:
             raise StopIteration
-        arriving = self._ahead or self._take()
-        if arriving is None:
+        self.start()
+        item = self._first or self._reader.next()
+        self._first = None
+        if item is None:
             self._ended = True
             self.close()
             raise StopIteration
-        # The copy runs while the loop works on the batch before.
-        following = (
-            self._take() if self._hand_over.takes_time and self._reader.next_is_ready else None
-        )
-        batch = self._views.cut(*arriving())
+        memory, num_rows, items = item
+        slab = self._slab(memory)
+        if items and self._packs_items:
+            packed = PackedItems(items, self._pins_memory)
+            tensors = packed.tensors_in(packed.memory)
+        else:
+            tensors = in_own_memory(items)
+        batch = self._views.cut(slab, num_rows, tensors)
         if self._names is not None:
             batch = {name: batch[name] for name in self._names}
-        self._ahead = following
         return batch
 
     @property
     def next_is_ready(self) -> bool:
         """True if `next` need not wait for reading, and has not ended."""
-        is_here = self._ahead is not None or self._first is not None
-        return not self._ended and (is_here or self._reader.next_is_ready)
+        return not self._ended and (self._first is not None or self._reader.next_is_ready)
 
     def start(self) -> None:
         """Lend the reader the memory that it needs from torch; `next` does it too."""
@@ -238,17 +173,7 @@ class BatchStream(Iterator[Batch]):
 
         A signal handler may raise between taking a batch and returning it, and so may torch.
         """
-        are_here = (self._ahead is not None) + (self._first is not None)
-        return self._reader.stats.batches - are_here
-
-    def _take(self) -> Arriving | None:
-        self.start()
-        item = self._first or self._reader.next()
-        self._first = None
-        if item is None:
-            return None
-        memory, num_rows, items = item
-        return self._hand_over.begin(self._slab(memory), num_rows, items)
+        return self._reader.stats.batches - (self._first is not None)
 
     def _slab(self, memory: object) -> Tensor:
         if self._lent is None:
@@ -281,7 +206,6 @@ class BatchStream(Iterator[Batch]):
         """Join the threads and give up the batches in flight. Idempotent."""
         self._closed = True
         self._stop()
-        self._ahead = None
         if self._lent is not None:
             self._lent.clear()
         interpreter_exit.forget(self)
@@ -321,14 +245,14 @@ class BatchStream(Iterator[Batch]):
         return self._closed
 
     @property
-    def num_batches(self) -> int:
-        """Batches of the whole stream."""
-        return self._reader.num_batches
-
-    @property
     def max_batches(self) -> int:
         """Batches that may be in flight at once."""
         return self._reader.max_slabs
+
+    @property
+    def reader(self) -> BatchStream:
+        """This stage."""
+        return self
 
     @property
     def memory(self) -> ReaderMemory:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchparquet._impl.checks import checked_int
-from torchparquet._impl.processors import checked_processors, num_own_processors
+from torchparquet._impl.processors import num_own_processors
 
 # As in Kubernetes and Dask: "1G" is "1GB", "1Gi" is "1GiB".
 _UNITS = {"B": 1} | {
@@ -29,14 +28,11 @@ class ReadOptions:
         max_memory: Bound of the memory of batches in flight, in bytes or with a unit ("1GiB").
             DataLoader workers share it.
         pin_memory: True delivers batches in page-locked memory; None does so if CUDA is available.
-        cpus: Numbers of the processors that decode threads run on, in ascending order; None for all
-            that this process may use. If they are given, no other rank is taken to use them.
     """
 
     num_threads: int | None = None
     max_memory: int | str = "1GiB"
     pin_memory: bool | None = None
-    cpus: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -46,18 +42,12 @@ class ReadOptions:
         object.__setattr__(self, "max_memory", parse_size("max_memory", self.max_memory))
         if self.pin_memory is not None and not isinstance(self.pin_memory, bool):
             raise TypeError(f"pin_memory must be a bool or None, got {self.pin_memory!r}")
-        if self.cpus is not None:
-            object.__setattr__(self, "cpus", checked_processors("cpus", self.cpus))
 
     def threads_per_worker(self, num_workers: int) -> int:
         """Return the decode threads of one of `num_workers` workers."""
         if self.num_threads is not None:
             return self.num_threads
-        if self.cpus is not None:
-            share = len(self.cpus) // num_workers
-        else:
-            share = num_own_processors() // num_workers
-        return max(1, min(_MAX_DEFAULT_THREADS, share))
+        return max(1, min(_MAX_DEFAULT_THREADS, num_own_processors() // num_workers))
 
     def memory_per_worker(self, num_workers: int) -> int:
         """Return the memory bound of one of `num_workers` workers, in bytes."""

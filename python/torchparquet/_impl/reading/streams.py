@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchparquet._impl.batches.device_transfer import resolved_device
 from torchparquet._impl.batches.tensors import batch_names
 from torchparquet._impl.files.manifest_reading import native_keys
 from torchparquet._impl.native import ReaderMemory
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.reading.batch_stream import BatchStream
+from torchparquet._impl.reading.device_stage import DeviceStage, resolved_device
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.stream_parts import StreamParts, with_row_fields
 from torchparquet.errors import users_level
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torchparquet._impl.files.manifest import Manifest
     from torchparquet._impl.plan.epoch_plan import EpochPlan
     from torchparquet._impl.plan.share import Share
+    from torchparquet._impl.reading.stream import Stream
 
 _OF_PROCESS = ("_memory", "_parts", "_resolved_device")
 
@@ -77,20 +78,32 @@ class StreamOpener:
         if self._owner_pid != os.getpid():
             # Inherited by a fork: a thread that does not exist here may hold its lock.
             self.forget()
-        device = self._present_device()
+        device = self.present_device()
         threads = self.options.threads_per_worker(num_workers)
         stream = BatchStream(
             self._own_parts(threads, num_workers),
             shares,
             num_threads=threads,
-            cpus=self.options.cpus or (),
             max_memory_bytes=self.options.memory_per_worker(num_workers),
             pin_memory=self._pins_memory(device),
             memory=self._memory,
-            device=device,
+            packs_items=device is not None,
         )
         self._memory = stream.memory
         return stream
+
+    def shares_to_read(self, shares: Sequence[Share]) -> Sequence[Share]:
+        """Return the shares as they are: those of rows."""
+        return shares
+
+    def delivering(self, stream: Stream, *, pin_memory: bool | None = None) -> Stream:
+        """Return the stream, with its last stage where batches are delivered on a device."""
+        device = self.present_device()
+        if device is None:
+            return stream
+        if pin_memory is None:
+            pin_memory = self._pins_memory(device)
+        return DeviceStage(stream, device, pin_memory=pin_memory)
 
     def read_once(self, plan: EpochPlan) -> Generator[Batch, None, None]:
         """Read the only share of a plan, and free what that takes."""
@@ -118,7 +131,8 @@ class StreamOpener:
             )
         return parts
 
-    def _present_device(self) -> torch.device | None:
+    def present_device(self) -> torch.device | None:
+        """Return the device to deliver on, with its index; None for the host."""
         if self.device is None:
             return None
         if in_worker():

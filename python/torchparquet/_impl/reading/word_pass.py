@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from torchparquet._impl.batches.column import Column
 from torchparquet._impl.batches.columns import resolve_columns
 from torchparquet._impl.files.cache_file import CacheArgument, found_by_pass
 from torchparquet._impl.files.footers.leaf import NULL_KEY
@@ -21,6 +20,7 @@ from torchparquet._impl.files.schemas import Schemas
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.reading.streams import StreamOpener
+from torchparquet.column import Column
 from torchparquet.jagged import Jagged
 
 if TYPE_CHECKING:

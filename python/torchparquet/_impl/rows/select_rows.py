@@ -20,7 +20,14 @@ from torchparquet._impl.rows.deletions import Deletions
 from torchparquet._impl.rows.equalities import equalities_of
 from torchparquet._impl.rows.evaluation import Mask, Values, evaluate
 from torchparquet._impl.rows.row_numbers import ChosenRows, RowsArgument
-from torchparquet._impl.rows.splits import Split, SplitArgument, split_of
+from torchparquet._impl.rows.splits import (
+    SplitArgument,
+    bounds_of,
+    rows_of_split,
+    split_of,
+    values_of_split,
+)
+from torchparquet.options import Split
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -112,7 +119,9 @@ class _Conditions:
             pickle.dumps(self._where, protocol=4),
             b"" if self._chosen is None else self._chosen.numbers.astype("<i8").tobytes(),
             b"" if self._left is None else self._left.numbers.astype("<i8").tobytes(),
-            json.dumps(None if split is None else [*split.bounds, split.seed, split.by]).encode(),
+            json.dumps(
+                None if split is None else [*bounds_of(split), split.seed, split.by]
+            ).encode(),
         ):
             digest.update(len(part).to_bytes(8, "little"))
             digest.update(part)
@@ -154,7 +163,9 @@ class _Conditions:
         split: Split | None = self._split
         if split is not None:
             by = values.get(_BY)
-            yield split.rows(begin, num_rows) if by is None else split.values(by)
+            yield (
+                rows_of_split(split, begin, num_rows) if by is None else values_of_split(split, by)
+            )
 
 
 def _as_mask(values: pa.ChunkedArray) -> Mask:

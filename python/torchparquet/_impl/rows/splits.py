@@ -3,105 +3,56 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from torchparquet._impl.checks import checked_int
+from torchparquet.options import Split
 
 SplitArgument: TypeAlias = "Split | tuple[Any, ...] | None"
 
 
-@dataclass(frozen=True)
-class Split:
-    """One part of a random split of the rows.
+def rows_of_split(split: Split, begin: int, num_rows: int) -> NDArray[np.bool_]:
+    """Return which of the rows from global number `begin` on belong to the part."""
+    numbers = np.arange(begin, begin + num_rows, dtype=np.uint64)
+    return _has(split, _mixed(numbers, split.seed))
 
-    A row's part follows from the seed and from its global number or, with `by`, from its value in
-    that column, so that all rows of a user are in one part. It never depends on other rows: files
-    that are added after the others leave the rows before them where they are.
 
-    Attributes:
-        name: The part to read.
-        parts: The fraction of rows, or of values of `by`, of each part; together 1.
-        seed: Another seed makes another split.
-        by: A column of numbers, strings or bytes. Rows with a null there are in one part. None to
-            split by row.
-    """
+def values_of_split(split: Split, values: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Return which rows, given their values of `by`, belong to the part."""
+    column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_nested(column.type):
+        raise ValueError(f"a split cannot be by values of type {column.type}")
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    # One more for nulls.
+    of_words = _has(
+        split, np.append(_hashes(column.dictionary, split.seed), _mixed_null(split.seed))
+    )
+    codes = column.indices.cast(pa.int64()).fill_null(len(column.dictionary))
+    marked: NDArray[np.bool_] = of_words[codes.to_numpy(zero_copy_only=False)]
+    return marked
 
-    name: str
-    parts: Mapping[str, float]
-    seed: int = 0
-    by: str | None = None
 
-    def __post_init__(self) -> None:
-        """Check every field.
+def bounds_of(split: Split) -> tuple[int, int]:
+    """Return the hashes of the part: at least the first, at most the second, of `2**64`."""
+    # The order of the dict does not matter, so that scripts cannot differ by it.
+    names = sorted(split.parts)
+    at = names.index(split.name)
+    low, high = round(math.fsum(split.parts[name] for name in names[:at]) * 2**64), 2**64 - 1
+    if at + 1 < len(names):
+        high = round(math.fsum(split.parts[name] for name in names[: at + 1]) * 2**64) - 1
+    return low, high
 
-        Raises:
-            TypeError: A field has a wrong type.
-            ValueError: The fractions are not positive or do not add up to 1, or the name is of
-                no part.
-        """
-        parts: Any = self.parts
-        if not isinstance(parts, Mapping) or not parts:
-            raise TypeError(f"split needs a dict of fractions, got {self.parts!r}")
-        if self.name not in self.parts:
-            raise ValueError(f"split has no part {self.name!r}: {dict(self.parts)!r}")
-        fractions = list(self.parts.values())
-        if not all(fraction > 0 for fraction in fractions) or not math.isclose(
-            sum(fractions), 1, abs_tol=1e-9
-        ):
-            raise ValueError(f"the fractions of a split must add up to 1: {dict(self.parts)!r}")
-        checked_int("the seed of a split", self.seed, 0, 2**63)
-        if self.by is not None and not isinstance(self.by, str):
-            raise TypeError(f"a split is by the name of a column, got {self.by!r}")
 
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """The hashes of the part: at least the first, at most the second, of `2**64`."""
-        # The order of the dict does not matter, so that scripts cannot differ by it.
-        names = sorted(self.parts)
-        at = names.index(self.name)
-        before = math.fsum(self.parts[name] for name in names[:at])
-        low = round(before * 2**64)
-        high = 2**64 - 1
-        if at + 1 < len(names):
-            high = round(math.fsum(self.parts[name] for name in names[: at + 1]) * 2**64) - 1
-        return low, high
-
-    def has(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return which hashes belong to the part."""
-        low, high = self.bounds
-        if high < low:
-            return np.zeros(len(hashes), bool)
-        return (hashes >= np.uint64(low)) & (hashes <= np.uint64(high))
-
-    def rows(self, begin: int, num_rows: int) -> NDArray[np.bool_]:
-        """Return which of the rows from global number `begin` on belong to the part."""
-        numbers = np.arange(begin, begin + num_rows, dtype=np.uint64)
-        return self.has(_mixed(numbers, self.seed))
-
-    def values(self, values: pa.ChunkedArray) -> NDArray[np.bool_]:
-        """Return which rows, given their values of `by`, belong to the part.
-
-        Raises:
-            ValueError: The type of the values has no hash.
-        """
-        column = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-        if pa.types.is_nested(column.type):
-            raise ValueError(f"a split cannot be by values of type {column.type}")
-        if not pa.types.is_dictionary(column.type):
-            column = column.dictionary_encode()
-        # One more for nulls.
-        of_words = self.has(
-            np.append(_hashes(column.dictionary, self.seed), _mixed_null(self.seed))
-        )
-        codes = column.indices.cast(pa.int64()).fill_null(len(column.dictionary))
-        marked: NDArray[np.bool_] = of_words[codes.to_numpy(zero_copy_only=False)]
-        return marked
+def _has(split: Split, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Return which hashes belong to the part."""
+    low, high = bounds_of(split)
+    if high < low:
+        return np.zeros(len(hashes), bool)
+    return (hashes >= np.uint64(low)) & (hashes <= np.uint64(high))
 
 
 def split_of(argument: Any) -> Split | None:

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import os
-import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchparquet._impl.batches.batch_rows import element_mask_owner, num_rows_of
-from torchparquet._impl.reading.delivered_rows import WindowRows, delivered_rows
+from torchparquet._impl.reading.stream import Stage, Stream
 from torchparquet._impl.reading.stream_parts import ROW_VALID
+from torchparquet._impl.sequences.by_length import batches_of, padded
+from torchparquet._impl.sequences.delivered_rows import WindowRows, delivered_rows
 from torchparquet._impl.sequences.length_pass import RowGroupLengths
 from torchparquet.jagged import Jagged
 
 if TYPE_CHECKING:
     from torchparquet._impl.batches.tensors import Batch
     from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.native import ReaderStats
     from torchparquet._impl.plan.share import Share
-    from torchparquet._impl.reading.batch_stream import BatchStream, Reading
     from torchparquet._impl.reading.streams import StreamOpener
-    from torchparquet._impl.sequences.by_length import ByLength
+    from torchparquet.options import ByLength
 
 
 @dataclass
@@ -42,6 +40,7 @@ class GroupedOpener:
     manifest: Manifest
     by_length: ByLength
     has_single_windows: bool
+    pins_for_device: bool = True
     row_valid: bool = False
 
     @property
@@ -63,8 +62,15 @@ class GroupedOpener:
     def open(self, shares: Sequence[Share], num_workers: int) -> GroupedStream:
         """Open a stream of a share."""
         (share,) = shares
-        read = _whole_row_groups(self.rows.manifest, share)
-        return GroupedStream(self.rows.open([read], num_workers), self, share)
+        return GroupedStream(self.rows.open(self.shares_to_read(shares), num_workers), self, share)
+
+    def shares_to_read(self, shares: Sequence[Share]) -> list[Share]:
+        """Return the shares of rows that shares of batches need."""
+        return [_whole_row_groups(self.rows.manifest, share) for share in shares]
+
+    def delivering(self, stream: Stream) -> Stream:
+        """Return the stream, with its last stage where batches are delivered on a device."""
+        return self.rows.delivering(stream, pin_memory=self.pins_for_device)
 
     def forget(self) -> None:
         """Free the memory of ended streams."""
@@ -103,18 +109,18 @@ def _whole_row_groups(manifest: Manifest, share: Share) -> Share:
     )
 
 
-class GroupedStream(Iterator["Batch"]):
+class GroupedStream(Stage):
     """Delivers the batches of a share, in order. Holds the row groups of one window.
 
     An error comes where a row group of its window is read. It closes the stream, since it may have
     come between two of them: who goes on opens another one.
     """
 
-    def __init__(self, rows: BatchStream, opener: GroupedOpener, share: Share) -> None:
+    def __init__(self, rows: Stream, opener: GroupedOpener, share: Share) -> None:
         """Read nothing yet."""
+        super().__init__(rows)
         self.num_batches = share.total_rows
-        self.num_taken = 0
-        self._rows = rows
+        self._num_taken = 0
         self._opener = opener
         self._windows = zip(delivered_rows(share), _row_groups(share), strict=True)
         self._window: WindowRows | None = None
@@ -139,8 +145,8 @@ class GroupedStream(Iterator["Batch"]):
         except BaseException:
             self.close()
             raise
-        self.num_taken += 1
-        if self.num_taken == self.num_batches:
+        self._num_taken += 1
+        if self._num_taken == self.num_batches:
             self.close()
         return made
 
@@ -149,7 +155,7 @@ class GroupedStream(Iterator["Batch"]):
         manifest, by_length = self._opener.rows.manifest, self._opener.by_length
         while True:
             while self._unread:
-                row_group, batch = self._unread[0], next(self._rows)
+                row_group, batch = self._unread[0], next(self._source)
                 self._held[row_group] = _RowGroup(batch, manifest, row_group, by_length)
                 del self._unread[0]
             if self._window is not None and self._place < len(self._window.row):
@@ -164,92 +170,18 @@ class GroupedStream(Iterator["Batch"]):
         if self._window is not None and not self._unread and self._place < len(self._window.row):
             return True
         # Of a window of several row groups one is not enough.
-        is_enough = self._opener.has_single_windows and self._rows.next_is_ready
-        return self.num_taken < self.num_batches and is_enough
-
-    def start(self) -> None:
-        """As of the stream of rows."""
-        self._rows.start()
-
-    def wait_for_first(self) -> None:
-        """Wait for the first row group."""
-        self._rows.wait_for_first()
+        is_enough = self._opener.has_single_windows and self._source.next_is_ready
+        return self._num_taken < self.num_batches and is_enough
 
     @property
-    def wants_next(self) -> bool:
-        """As of the stream of rows."""
-        return self._rows.wants_next
-
-    def announce(self, shares: Sequence[Share]) -> None:
-        """As of the stream of rows, with shares of batches."""
-        self._rows.announce([_whole_row_groups(self._opener.rows.manifest, of) for of in shares])
-
-    @property
-    def closed(self) -> bool:
-        """True if the stream was closed or has ended."""
-        return self._rows.closed
+    def num_taken(self) -> int:
+        """Batches that `next` has returned."""
+        return self._num_taken
 
     def close(self) -> None:
         """Join the threads and give up what is in flight. Idempotent."""
-        self._rows.close()
+        self._source.close()
         self._held.clear()
-
-    @property
-    def stats(self) -> ReaderStats:
-        """The counts of the stream of rows, with the batches that were delivered."""
-        return _with_batches(self._rows.stats, self.num_taken)
-
-    @property
-    def task_names(self) -> list[str]:
-        """As of the stream of rows."""
-        return self._rows.task_names
-
-    @property
-    def num_threads(self) -> int:
-        """As of the stream of rows."""
-        return self._rows.num_threads
-
-    @property
-    def max_batches(self) -> int:
-        """The row groups that may be in flight at once."""
-        return self._rows.max_batches
-
-    @property
-    def max_memory_bytes(self) -> int:
-        """As of the stream of rows."""
-        return self._rows.max_memory_bytes
-
-    @property
-    def reading(self) -> Reading | None:
-        """The counts of the reading."""
-        return self._rows.reading
-
-    @reading.setter
-    def reading(self, reading: Reading | None) -> None:
-        # The stream of rows must not hold this one, or threads would not end with it.
-        self._rows.reading = None if reading is None else _OfBatches(reading, weakref.ref(self))
-
-
-@dataclass
-class _OfBatches:
-    """Counts the reading of a stream of rows as that of batches."""
-
-    reading: Reading
-    stream: weakref.ref[GroupedStream]
-
-    def end(self, stats: ReaderStats, names: Sequence[str]) -> None:
-        """Take the final counts of the stream."""
-        stream = self.stream()
-        num_batches = stats.batches if stream is None else stream.num_taken
-        self.reading.end(_with_batches(stats, num_batches), names)
-
-
-def _with_batches(stats: ReaderStats, num_batches: int) -> ReaderStats:
-    """Return counts that are as given but for the batches."""
-    names = [name for name in dir(type(stats)) if not name.startswith("_")]
-    counts: Any = SimpleNamespace(**{name: getattr(stats, name) for name in names})
-    counts.batches = num_batches
-    return cast("ReaderStats", counts)
 
 
 class _RowGroup:
@@ -262,7 +194,7 @@ class _RowGroup:
         self._rows = rows
         self._by_length = by_length
         lengths = rows[by_length.column].lengths.numpy()
-        chosen = by_length.batches(RowGroupLengths(manifest, row_group, lengths))
+        chosen = batches_of(by_length, RowGroupLengths(manifest, row_group, lengths))
         self._chosen = [torch.from_numpy(rows) for rows in chosen]
 
     def batch(self, number: int) -> Batch:
@@ -287,4 +219,4 @@ class _RowGroup:
         return made
 
     def _padded(self, lengths: Tensor) -> int:
-        return int(self._by_length.padded(lengths.numpy().max(keepdims=True))[0])
+        return int(padded(self._by_length, lengths.numpy().max(keepdims=True))[0])

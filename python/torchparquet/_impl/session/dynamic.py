@@ -27,14 +27,17 @@ from torchparquet._impl.plan.plan_options import Int64Array
 from torchparquet._impl.plan.share import Share
 from torchparquet._impl.ranks.agreement import start_of_job
 from torchparquet._impl.ranks.sharding import in_worker
+from torchparquet._impl.reading.function_stages import Surroundings
 from torchparquet._impl.session.iteration import Iteration
 from torchparquet._impl.session.provenance import BatchOrigin, row_group_origin
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
+    from torchparquet._impl.files.manifest import Manifest
+    from torchparquet._impl.plan.topology import Topology
     from torchparquet._impl.ranks.membership import Membership
-    from torchparquet._impl.reading.batch_stream import Batches
+    from torchparquet._impl.reading.stream import Stream
     from torchparquet._impl.session.feed import Feed
     from torchparquet._impl.session.planner import Place
 
@@ -122,9 +125,9 @@ def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
     """
     if in_worker():
         raise ValueError('even="dynamic" needs num_workers=0: workers share no store')
-    if membership.store is not None:
-        return StoreCursor(membership.store, identity)
-    topology, mesh = membership.topology(), membership.device_mesh
+    if membership.ranks.store is not None:
+        return StoreCursor(membership.ranks.store, identity)
+    topology, mesh = membership.topology(), membership.ranks.mesh
     if mesh is not None and mesh.size() > topology.world_size:
         raise ValueError(
             'even="dynamic" gives each process rows of its own, and model-parallel peers need '
@@ -153,7 +156,7 @@ class DynamicIteration(Iteration):
     def __init__(self, feed: Feed) -> None:
         """Prepare to iterate; claims and reads nothing yet."""
         super().__init__(feed)
-        self._ahead: tuple[Batches, Future[None], int] | None = None
+        self._ahead: tuple[Stream, Future[None], int] | None = None
         self._at = (0, 0)  # row group and batch of it
         self._thread: ThreadPoolExecutor | None = None
         self._thread_ident: list[int] = []
@@ -173,8 +176,6 @@ class DynamicIteration(Iteration):
         self._check_usable()
         try:
             batch = self._next_batch()
-            if batch is not None:
-                batch = self._apply(batch, self.origin, self._seed())
         except BaseException as error:
             if isinstance(error, Exception):
                 self._failure = error
@@ -192,9 +193,6 @@ class DynamicIteration(Iteration):
         super().take_epoch()
         if self._feed.looked_at is self._pass:
             self._feed.looked_at = None
-
-    def _seed(self) -> int:
-        return mixed_seed(self._feed.planner.options.seed, self.begin().epoch, *self._at)
 
     def _next_batch(self) -> Batch | None:
         if self._looks and not self.is_held:
@@ -229,8 +227,9 @@ class DynamicIteration(Iteration):
         self._ahead = None
         if row_group is not None:
             stream = self._open_row_group(row_group)
-            stream.start()
-            self._ahead = (stream, self._thread.submit(stream.wait_for_first), row_group)
+            reader = stream.reader
+            reader.start()
+            self._ahead = (stream, self._thread.submit(reader.wait_for_first), row_group)
 
     def _begin_pass(self) -> Pass:
         """Begin a pass of which all ranks agree, or that of an iteration that only looked.
@@ -260,9 +259,15 @@ class DynamicIteration(Iteration):
         cursor = shared_cursor(identity, feed.membership)
         return Pass(place.epoch, order[rows[order] > 0], cursor)
 
-    def _open_row_group(self, row_group: int) -> Batches:
+    def _open_row_group(self, row_group: int) -> Stream:
         """Open one row group of two, with half of the threads and of the memory."""
-        return self._feed.streams.open([self._share_of(row_group)], 2)
+        feed, share, epoch = self._feed, self._share_of(row_group), self.begin().epoch
+        around = Surroundings(
+            partial(mixed_seed, feed.planner.options.seed, epoch, row_group),
+            partial(_origin_in, feed.streams.manifest, share, epoch, self.topology),
+            partial(self.totals.add_seconds, "function_seconds"),
+        )
+        return feed.staged(feed.streams.open([share], 2), around)
 
     def _share_of(self, row_group: int) -> Share:
         feed = self._feed
@@ -278,9 +283,9 @@ class DynamicIteration(Iteration):
 
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or row `row` of it, to be shown."""
-        (row_group, step), feed = self._at, self._feed
-        origin = BatchOrigin(self.begin().epoch, step, self.topology, (), row)
-        return row_group_origin(feed.streams.manifest, self._share_of(row_group), origin)
+        (row_group, step), manifest = self._at, self._feed.streams.manifest
+        share, epoch = self._share_of(row_group), self.begin().epoch
+        return _origin_in(manifest, share, epoch, self.topology, step, row)
 
     def close(self) -> None:
         """Join the threads and give up what is in flight; row groups claimed stay claimed."""
@@ -299,6 +304,17 @@ class DynamicIteration(Iteration):
         """Join the threads of an iterator that was broken off."""
         if getattr(self, "_thread", None) is not None:
             self._end_thread()
+
+
+def _origin_in(
+    manifest: Manifest,
+    share: Share,
+    epoch: int,
+    topology: Topology,
+    step: int,
+    row: int | None = None,
+) -> object:
+    return row_group_origin(manifest, share, BatchOrigin(epoch, step, topology, (), row))
 
 
 def row_group_share(row_group: int, num_rows: int, batch_size: int | None) -> Share:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import get_worker_info
 
+from torchparquet._impl.forks import let_threads_finish_before_forks
 from torchparquet._impl.native import (
     begin_iteration,
     epoch_of,
@@ -22,7 +23,6 @@ from torchparquet._impl.native import (
     set_epoch_of,
 )
 from torchparquet._impl.ranks.sharding import in_worker
-from torchparquet._impl.reading.forks import let_threads_finish_before_forks
 from torchparquet._impl.session.shared_words import SharedWords
 
 # A claim must not look like that of a loader's worker, of which there are few.

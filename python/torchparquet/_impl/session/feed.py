@@ -14,11 +14,12 @@ import numpy as np
 from torchparquet._impl.batches.fields import columns_digest
 from torchparquet._impl.checks import checked_int
 from torchparquet._impl.functions.batch_seed import mixed_seed
-from torchparquet._impl.functions.function_pools import NO_POOL, FunctionPool, PoolOptions
+from torchparquet._impl.functions.function_pools import FunctionPool
 from torchparquet._impl.metrics.read_totals import ReadTotals
 from torchparquet._impl.plan.topology import Topology
 from torchparquet._impl.ranks.agreement import Standing, warn_of_early_end
 from torchparquet._impl.ranks.sharding import in_worker, is_distributed
+from torchparquet._impl.reading.function_stages import AheadStage, FunctionStage
 from torchparquet._impl.session.course import Course
 from torchparquet._impl.session.planner import Place
 from torchparquet._impl.session.progress import Progress
@@ -35,10 +36,13 @@ from torchparquet.errors import users_level
 if TYPE_CHECKING:
     from torchparquet._impl.functions.transforms import Transforms
     from torchparquet._impl.ranks.membership import Membership
+    from torchparquet._impl.reading.function_stages import Surroundings
+    from torchparquet._impl.reading.stream import Stream
     from torchparquet._impl.reading.streams import StreamOpener
     from torchparquet._impl.sequences.grouped_streams import GroupedOpener
     from torchparquet._impl.session.planner import EpochPlanner
     from torchparquet._impl.session.rank_check import RankCheck
+    from torchparquet.options import Ahead
 
 # These belong to this process alone: its iterators, and the sums of their reading.
 _OF_PROCESS = (
@@ -95,7 +99,7 @@ class Feed:
         num_epochs: int | None,
         transforms: Transforms | None,
         is_dynamic: bool,
-        pool_options: PoolOptions = NO_POOL,
+        ahead: Ahead | None = None,
     ) -> None:
         """Stand before the first iteration; see the attributes."""
         self.membership = membership
@@ -106,7 +110,7 @@ class Feed:
         self.num_epochs = num_epochs
         self.transforms = transforms
         self.is_dynamic = is_dynamic
-        self._pool_options = pool_options
+        self._ahead = ahead
         self._identity = self._make_identity()
         self._told_of_early_end = self._told_of_cuts = False
         self._begin_in_process()
@@ -130,9 +134,9 @@ class Feed:
                 "seed": options.seed,
                 "even": options.even,
                 "drop_last": options.drop_last,
-                "balance": options.balance,
-                "shuffle_within_rank": options.shuffle_within_rank,
-                "canonical_world_size": self.planner.canonical_world_size,
+                "balance": options.order.balance,
+                "within_rank": options.order.within_rank,
+                "canonical_world_size": options.order.canonical_world_size,
             },
         )
 
@@ -243,13 +247,16 @@ class Feed:
         if pool is not None and pool.owner_pid == os.getpid():
             pool.close()
 
-    def function_pool(self) -> FunctionPool | None:
-        """Return what applies the functions ahead of the loop; None if the loop does it."""
-        if self.transforms is None or self._pool_options.num_workers == 0:
-            return None
-        if self._pool is None or self._pool.owner_pid != os.getpid():
-            self._pool = FunctionPool(self.transforms, self._pool_options)
-        return self._pool
+    def staged(self, stream: Stream, around: Surroundings) -> Stream:
+        """Return the last stage after a stream that decodes."""
+        if self.transforms is not None:
+            if self._ahead is None:
+                stream = FunctionStage(stream, self.transforms, around)
+            else:
+                if self._pool is None or self._pool.owner_pid != os.getpid():
+                    self._pool = FunctionPool(self.transforms, self._ahead)
+                stream = AheadStage(stream, self._pool, around)
+        return self.streams.delivering(stream)
 
     def seed_at(self, topology: Topology, place: Place, num_after: int = 0) -> int:
         """Return the seed of the batch at a place, or of one after it, on one rank and worker."""

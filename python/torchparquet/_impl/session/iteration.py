@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from torchparquet._impl.batches.batch_rows import check_rows, num_rows_of, sliced
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.functions.batch_seed import seeded
-from torchparquet._impl.functions.transforms import FunctionFailedError, Origin
 from torchparquet._impl.metrics.read_totals import ReadTotals
 from torchparquet._impl.metrics.wait_ranges import in_wait_range
 from torchparquet._impl.ranks.sharding import in_worker
-from torchparquet._impl.reading.transformed_stream import TransformedStream
+from torchparquet._impl.reading.function_stages import Surroundings
 from torchparquet._impl.session.course import Course, ExactIterator
 from torchparquet._impl.session.planner import Place
 from torchparquet._impl.session.provenance import batch_origin
@@ -27,7 +25,7 @@ from torchparquet.errors import users_level
 if TYPE_CHECKING:
     from torchparquet._impl.plan.share import Share
     from torchparquet._impl.plan.topology import Topology
-    from torchparquet._impl.reading.batch_stream import Batches
+    from torchparquet._impl.reading.stream import Stream
     from torchparquet._impl.session.feed import Feed
 
 _Fetched = TypeVar("_Fetched")
@@ -60,7 +58,7 @@ class Iteration(ExactIterator[Batch, Place]):
         self._feed = feed
         self.totals = ReadTotals(feed.totals)
         self._owner_pid = os.getpid()
-        self._stream: Batches | TransformedStream | None = None
+        self._stream: Stream | None = None
         self._opened_at: Place | None = None
         self._num_rows_read: int | None = None
         self._closed = False
@@ -90,22 +88,20 @@ class Iteration(ExactIterator[Batch, Place]):
             self._feed.rank_check.check_epoch(place.epoch)
         stream = self._stream
         assert stream is not None  # noqa: S101
-        if isinstance(stream, TransformedStream):
-            batch = self._next_transformed(stream, place)
-        else:
-            batch = next(stream, None)
+        batch = next(stream, None)
         if batch is None:
             raise RuntimeError(
                 f"the epoch ended after {place.steps} batches of {place.end} that were planned"
             )
-        if stream.wants_next:
-            stream.announce(self._next_shares(place))
-        if self._feed.transforms is not None:
-            if not isinstance(stream, TransformedStream):
-                seed = self._feed.seed_at(self.topology, place)
-                batch = self._apply(batch, partial(self._origin_at, place), seed)
-            self._check_rows(batch, place)
+        reader = stream.reader
+        if reader.wants_next:
+            reader.announce(self._feed.streams.shares_to_read(self._next_shares(place)))
+        self._num_rows_read = stream.num_rows_given
         if place.num_rows:
+            if self._num_rows_read is not None:
+                # Rows of it were delivered before, so it must still have them.
+                check_rows(batch, self._num_rows_read)
+                self._num_rows_read = num_rows_of(batch) - place.num_rows
             batch = sliced(batch, place.num_rows, num_rows_of(batch))
         return batch, place.after_batch()
 
@@ -123,34 +119,6 @@ class Iteration(ExactIterator[Batch, Place]):
         except ValueError:
             return ()  # the next epoch says so
         return feed.planner.shares(following, topology) if following.end else ()
-
-    def _next_transformed(self, stream: TransformedStream, place: Place) -> Batch | None:
-        try:
-            batch = next(stream, None)
-        except FunctionFailedError as error:
-            raise error.of_batch(partial(self._origin_at, place)) from error.__cause__
-        self._num_rows_read = stream.num_rows_given
-        self.totals.add_seconds("function_seconds", stream.wait_seconds)
-        return batch
-
-    def _check_rows(self, made: Batch, place: Place) -> None:
-        """Make sure that a batch of which some rows were delivered before still has its rows."""
-        if place.num_rows:
-            check_rows(made, self._num_rows_read)
-            self._num_rows_read = num_rows_of(made) - place.num_rows
-
-    def _apply(self, batch: Batch, origin: Origin, seed: int) -> Batch:
-        """Return what the user's functions make of the whole batch."""
-        transforms = self._feed.transforms
-        if transforms is None:
-            return batch
-        self._num_rows_read = num_rows_of(batch)
-        begin = time.perf_counter()
-        try:
-            with seeded(seed):
-                return transforms.apply(batch, origin)
-        finally:
-            self.totals.add_seconds("function_seconds", time.perf_counter() - begin)
 
     def begin(self) -> Place:
         """Begin the iteration where it has not begun, and return where it stands."""
@@ -278,18 +246,19 @@ class Iteration(ExactIterator[Batch, Place]):
         self._opened_at = place
         stream = self._stream_at(place)
         self.totals.add(stream, self._asked_at)
-        pool = self._feed.function_pool()
-        if pool is None:
-            self._stream = stream
-        else:
-            # A method of this iterator would form a cycle with it, and keep its threads.
-            seed_at = partial(self._feed.seed_at, self.topology, place)
-            self._stream = TransformedStream(stream, pool, seed_at)
+        feed, topology = self._feed, self.topology
+        # Methods of this iterator would form a cycle with it, and keep its threads.
+        around = Surroundings(
+            partial(feed.seed_at, topology, place),
+            partial(_origin_after, feed, topology, place),
+            partial(self.totals.add_seconds, "function_seconds"),
+        )
+        self._stream = feed.staged(stream, around)
         if self._closed:
             # Another thread closed the iterator meanwhile.
             self._close_stream()
 
-    def _stream_at(self, place: Place) -> Batches:
+    def _stream_at(self, place: Place) -> Stream:
         """Open a stream of the rest of the epoch that stands at `place`."""
         feed, topology = self._feed, self.topology
         return feed.streams.open(feed.planner.shares(place, topology), topology.num_workers)
@@ -333,11 +302,7 @@ class Iteration(ExactIterator[Batch, Place]):
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or row `row` of it, to be shown."""
         place = self.begin()
-        return self._origin_at(replace(place, steps=place.steps - 1), row)
-
-    def _origin_at(self, place: Place, row: int | None = None) -> object:
-        feed = self._feed
-        return batch_origin(feed.streams.manifest, feed.planner, place, self.topology, row)
+        return _origin_after(self._feed, self.topology, place, -1, row)
 
     def go_back(self, mark: Place) -> None:
         """Deliver again what was delivered since `mark`, which serves any number of times."""
@@ -361,6 +326,14 @@ class Iteration(ExactIterator[Batch, Place]):
     def _close_stream(self) -> None:
         if self._stream is not None:
             self._stream.close()
+
+
+def _origin_after(
+    feed: Feed, topology: Topology, place: Place, num_after: int, row: int | None = None
+) -> object:
+    """Return where the batch is from that comes so many after the one at a place."""
+    place = replace(place, steps=place.steps + num_after)
+    return batch_origin(feed.streams.manifest, feed.planner, place, topology, row)
 
 
 class SkippingIteration(Iteration):

@@ -61,7 +61,6 @@ class EpochPlanner:
         row_group_rows: Int64Array,
         options: PlanOptions,
         *,
-        canonical_world_size: int | None = None,
         requested_window: tuple[int, int] | None = None,
         window_memory: WindowMemory,
         limit_steps: int | None = None,
@@ -71,7 +70,6 @@ class EpochPlanner:
         self.options = options
         self.limit_steps = limit_steps
         self.requested_window = requested_window
-        self.canonical_world_size = canonical_world_size
         self._row_group_rows = row_group_rows
         self._row_group_bytes = row_group_bytes
         self._window_memory = window_memory
@@ -90,7 +88,7 @@ class EpochPlanner:
         """
         if not self.options.shuffle:
             return 0, 0
-        batch_size, canonical = self.options.batch_size, self.canonical_world_size
+        batch_size, canonical = self.options.batch_size, self.options.order.canonical_world_size
         if batch_size is not None and canonical is not None:
             # Each world has ranks of at least so many rows.
             least_rows = int(self._row_group_rows.sum()) // canonical
@@ -124,7 +122,6 @@ class EpochPlanner:
                 self._row_group_rows,
                 options,
                 legs,
-                canonical_world_size=self.canonical_world_size,
                 row_group_bytes=self._row_group_bytes,
             )
         elif made is not None:
@@ -210,7 +207,7 @@ class EpochPlanner:
 
     def _same_order(self, own: Leg, last: Leg) -> bool:
         """Return whether the present world goes on with the shares of the last."""
-        is_canonical = self.canonical_world_size is not None and last.num_rows == 0
+        is_canonical = self.options.order.canonical_world_size is not None and last.num_rows == 0
         if not is_canonical or own.batch_size is None or last.batch_size is None:
             return own == last.world
         return own.batch_size * own.world_size == last.batch_size * last.world_size
@@ -253,7 +250,7 @@ class EpochPlanner:
 
         It is the same on all ranks that have delivered as many.
         """
-        if self.canonical_world_size is not None and self.options.steps_may_differ:
+        if self.options.order.canonical_world_size is not None and self.options.steps_may_differ:
             raise ValueError(
                 "canonical_world_size has states after rows only where shares are even, got "
                 'even="none"'

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torchparquet._impl.plan.plan_options import Int64Array
-from torchparquet._impl.reading.delivered_rows import first_rows
+from torchparquet._impl.sequences.delivered_rows import first_rows
 
 if TYPE_CHECKING:
     from torchparquet._impl.files.manifest import Manifest

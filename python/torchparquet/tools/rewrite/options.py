@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchparquet._impl.checks import checked_int
@@ -130,9 +129,14 @@ def make_layout(
     )
 
 
-def parse_encoding(text: str) -> tuple[str, str]:
-    """Return the name and the encoding of `NAME=ENCODING`."""
-    match = re.fullmatch(r"(.+)=([A-Za-z_]+)", text)
-    if match is None or match[2].lower() not in ENCODINGS:
-        raise ValueError(f"must be NAME=ENCODING with one of {', '.join(ENCODINGS)}, got {text!r}")
-    return match[1], match[2].lower()
+def parse_encodings(texts: Sequence[str]) -> dict[str, str]:
+    """Return the encoding of each column of `NAME=ENCODING` texts."""
+    encodings = {}
+    for text in texts:
+        name, _, encoding = text.rpartition("=")
+        if not name or encoding.lower() not in ENCODINGS:
+            raise ValueError(
+                f"must be NAME=ENCODING with one of {', '.join(ENCODINGS)}, got {text!r}"
+            )
+        encodings[name] = encoding.lower()
+    return encodings

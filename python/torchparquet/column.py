@@ -10,8 +10,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from torchparquet._impl.checks import checked_names, listed, shortened
 from torchparquet._impl.files.footers.leaf import DTYPES
-from torchparquet._impl.files.schemas import NANOSECONDS, listed, shortened
+from torchparquet._impl.files.schemas import NANOSECONDS
 
 Nulls = Literal["error", "nan", "mask", "empty"] | int | float | bool | None
 
@@ -61,7 +62,7 @@ class Column:
             None: a file that lacks the column raises. At least one file must have it. The same of a
             partition key that some paths lack.
         decode: For strings and binary: what becomes of each value, on the thread that iterates or
-            in `transform_threads` and `transform_processes`. ``"image"``: an RGB image, uint8
+            on those of `Ahead`. ``"image"``: an RGB image, uint8
             ``[3, height, width]``, decoded by torchvision where that is installed, or else by
             Pillow. ``"audio"``: samples, float32 ``[channels, samples]``, by torchcodec or
             soundfile, and ``"<name>.sample_rate"``, int64 ``[B]``. Or a function from bytes to any
@@ -169,23 +170,6 @@ class Column:
         if self.vocab is None or self.vocab == "auto":
             return None
         return tuple(word.encode() if isinstance(word, str) else word for word in self.vocab)
-
-
-def checked_names(names: Any, argument: str) -> tuple[str, ...]:
-    """Return ``names`` as a tuple; raise unless it is a sequence of different names."""
-    if not isinstance(names, Sequence) or isinstance(names, str | bytes):
-        raise TypeError(f"{argument} must be a list or tuple of names; got {names!r}")
-    if not names:
-        raise ValueError(f"{argument} must name at least one column; got {names!r}")
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"{argument} must hold names (str); got {name!r}")
-        if not name:
-            raise ValueError(f"{argument} must not hold an empty name; got {names!r}")
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if repeated:
-        raise ValueError(f"{argument} must name a column only once; repeated: {listed(repeated)}")
-    return tuple(names)
 
 
 def nulls_by_name(nulls: Nulls | Mapping[str, Nulls]) -> dict[str, Nulls]:

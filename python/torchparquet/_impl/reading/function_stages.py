@@ -1,24 +1,26 @@
-"""A stream of batches that the user's functions have worked on, ahead of the loop."""
+"""The stages that apply the user's functions: on the loop's thread, or ahead of it."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchparquet._impl.batches.batch_rows import num_rows_of
+from torchparquet._impl.functions.batch_seed import seeded
 from torchparquet._impl.functions.transforms import FunctionFailedError
+from torchparquet._impl.reading.stream import Stage, Stream
 from torchparquet.errors import users_level
 
 if TYPE_CHECKING:
     from torchparquet._impl.batches.tensors import Batch
     from torchparquet._impl.functions.function_pools import FunctionPool
-    from torchparquet._impl.plan.share import Share
-    from torchparquet._impl.reading.batch_stream import Batches
+    from torchparquet._impl.functions.transforms import Transforms
 
 # Between two looks for a batch that was decoded, while the loop waits for one that is worked on.
 _POLL_SECONDS = 0.002
@@ -38,58 +40,97 @@ class _Given:
     batch: Batch | None
 
 
-class TransformedStream(Iterator["Batch"]):
-    """Delivers what functions make of the batches of a stream, in order.
+class Surroundings(NamedTuple):
+    """What the functions of a stream need to know of the iteration.
+
+    Attributes:
+        seed_at: The seed of a batch, by its number in the stream.
+        origin_at: The provenance of a batch, or of one of its rows, to be shown.
+        add_seconds: Takes the seconds that the loop spent on functions, or waited for them.
+    """
+
+    seed_at: Callable[[int], int]
+    origin_at: Callable[[int, int | None], object]
+    add_seconds: Callable[[float], None]
+
+
+class FunctionStage(Stage):
+    """Applies the user's functions on the thread that asks for batches."""
+
+    def __init__(self, source: Stream, transforms: Transforms, around: Surroundings) -> None:
+        """Prepare to apply the functions."""
+        super().__init__(source)
+        self._transforms = transforms
+        self._around = around
+
+    def __next__(self) -> Batch:
+        """Return the next batch."""
+        given = next(self._source)
+        number, around = self._source.num_taken - 1, self._around
+        begin = time.perf_counter()
+        try:
+            with seeded(around.seed_at(number)):
+                made = self._transforms.run(given)
+        except FunctionFailedError as error:
+            raise error.of_batch(partial(around.origin_at, number)) from error.__cause__
+        finally:
+            around.add_seconds(time.perf_counter() - begin)
+        self.num_rows_given = num_rows_of(given)
+        return made
+
+
+class AheadStage(Stage):
+    """Delivers what threads or processes make of batches, ahead of the loop.
 
     Batches that are decoded are given to the pool in each `next`, up to a bound. While the loop
     works on one, the pool works on the ones after it.
     """
 
-    def __init__(self, stream: Batches, pool: FunctionPool, seed_of: Callable[[int], int]) -> None:
+    def __init__(self, source: Stream, pool: FunctionPool, around: Surroundings) -> None:
         """Read nothing yet."""
-        self.stream = stream
-        self.num_rows_given = 0
-        self.wait_seconds = 0.0
+        super().__init__(source)
         self._pool = pool
-        self._seed_of = seed_of
+        self._around = around
         self._given: deque[_Given] = deque()
         self._may_have_more = True
 
     def __next__(self) -> Batch:
         """Return the next batch."""
         if not self._given:
-            self._give(next(self.stream))
+            self._give(next(self._source))
         front = self._given[0]
-        self.wait_seconds = 0.0
-        self._give_until_done(front.result)
+        waited = self._give_until_done(front.result)
         begin = time.perf_counter()
         try:
             made = front.result.result()
         except BrokenExecutor as error:
             made = self._made_alone(front, error)
-        except FunctionFailedError:
+        except FunctionFailedError as error:
             self._given.popleft()
-            raise
-        self.wait_seconds += time.perf_counter() - begin
+            raise error.of_batch(partial(self._around.origin_at, front.number)) from error.__cause__
+        finally:
+            self._around.add_seconds(waited + time.perf_counter() - begin)
         self.num_rows_given = front.num_rows
         self._given.popleft()
         return made
 
-    def _give_until_done(self, front: Future[dict[str, Any]]) -> None:
-        """Give batches to the pool as they are decoded, until it is full or `front` is made."""
+    def _give_until_done(self, front: Future[dict[str, Any]]) -> float:
+        """Give batches to the pool until it is full or `front` is made; return seconds waited."""
+        waited = 0.0
         while len(self._given) < self._pool.max_batches and self._may_have_more:
-            if self.stream.next_is_ready:
+            if self._source.next_is_ready:
                 self._give_ready()
             elif front.done():
-                return
+                break
             else:
                 begin = time.perf_counter()
                 wait([front], timeout=_POLL_SECONDS)
-                self.wait_seconds += time.perf_counter() - begin
+                waited += time.perf_counter() - begin
+        return waited
 
     def _give_ready(self) -> None:
         try:
-            batch = next(self.stream)
+            batch = next(self._source)
         except Exception:
             # It comes again when all batches before it were delivered.
             self._may_have_more = False
@@ -97,10 +138,10 @@ class TransformedStream(Iterator["Batch"]):
         self._give(batch)
 
     def _give(self, batch: Batch) -> None:
-        number = self.stream.num_taken - 1
-        self._may_have_more = number + 1 < self.stream.num_batches
+        number = self._source.num_taken - 1
+        self._may_have_more = number + 1 < self._source.num_batches
         try:
-            result = self._pool.submit(batch, self._seed_of(number))
+            result = self._pool.submit(batch, self._around.seed_at(number))
         except BrokenExecutor as error:
             result = Future()
             result.set_exception(error)
@@ -115,56 +156,52 @@ class TransformedStream(Iterator["Batch"]):
         if not self._pool.has_begun:
             self._pool.close()
             raise RuntimeError(
-                "the processes of transform_processes end as they begin. They import the program "
+                "the processes of Ahead end as they begin. They import the program "
                 'again: a script must start its work below `if __name__ == "__main__":`, and '
                 "functions of a notebook or of a program from stdin must be in a module, which "
                 "processes can find. What they have printed on stderr tells more"
             ) from error
         self._pool.close()
         assert front.batch is not None  # noqa: S101
-        front.result = self._pool.submit(front.batch, self._seed_of(front.number))
+        front.result = self._pool.submit(front.batch, self._around.seed_at(front.number))
         try:
             made = front.result.result()
         except BrokenExecutor:
             self._pool.close()
             raise FunctionFailedError(
-                "a process of transform_processes ended abruptly, twice with this batch"
+                "a process of Ahead ended abruptly, twice with this batch"
             ) from error
         warnings.warn(
-            "a process of transform_processes ended abruptly, so batches are worked on again",
+            "a process of Ahead ended abruptly, so batches are worked on again",
             RuntimeWarning,
             stacklevel=users_level(),
         )
         for given in list(self._given)[1:]:
             assert given.batch is not None  # noqa: S101
-            given.result = self._pool.submit(given.batch, self._seed_of(given.number))
+            given.result = self._pool.submit(given.batch, self._around.seed_at(given.number))
         return made
 
     @property
     def num_taken(self) -> int:
         """Batches that `next` has taken: more than it returned if an exception lost one.
 
-        A signal handler may raise between taking a batch of the stream and giving it to the pool.
+        A signal handler may raise between taking a batch of the source and giving it to the pool.
         """
-        return self.stream.num_taken - len(self._given)
+        return self._source.num_taken - len(self._given)
 
     @property
-    def wants_next(self) -> bool:
-        """As of the stream."""
-        return self.stream.wants_next
-
-    def announce(self, shares: Sequence[Share]) -> None:
-        """As of the stream."""
-        self.stream.announce(shares)
+    def next_is_ready(self) -> bool:
+        """True if the pool is done with the next batch."""
+        return bool(self._given) and self._given[0].result.done()
 
     @property
     def closed(self) -> bool:
         """True if no batch is left, or the stream was closed before its end."""
-        return self.stream.closed and not self._given
+        return self._source.closed and not self._given
 
     def close(self) -> None:
-        """Give up the batches in flight, and close the stream. Idempotent."""
+        """Give up the batches in flight, and close the source. Idempotent."""
         for given in self._given:
             given.result.cancel()
         self._given.clear()
-        self.stream.close()
+        self._source.close()

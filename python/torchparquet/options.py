@@ -1,0 +1,375 @@
+"""Options of a data set: public, frozen, checked when they are made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from torchparquet._impl.checks import checked_bool, checked_int, checked_names, plain_number
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
+    from torch._C._distributed_c10d import Store
+    from torch.distributed.device_mesh import DeviceMesh
+
+Balance = Literal["rows", "bytes"]
+Strategy = Literal["concat", "split", "best_fit"]
+Boundaries = Literal["tokens", "cu_seqlens", "both", "none"]
+Number = int | float | bool
+_NUMBERS = (int, float)  # bool is an int
+_MAX = 2**31
+
+
+@dataclass(frozen=True)
+class Order:
+    """How an epoch's row groups are divided among ranks, for the few who need another way.
+
+    Attributes:
+        balance: The quantity that ranks get equal amounts of: "rows", or "bytes" of the compressed
+            columns, which is closer to the cost of reading. "bytes" does not go with
+            `even="split"`.
+        within_rank: Shard row groups in file order and permute each rank's own. A rank then reads
+            the same files in every epoch, so node-local caches stay useful. It needs `shuffle`.
+        canonical_world_size: A number of ranks whose global batches other worlds keep: every world
+            whose number of ranks divides it, with the same product of ranks and `batch_size`. With
+            both `drop_last` and `even="none"` it must equal the number of ranks. None: each world
+            has batches of its own.
+
+    Raises:
+        TypeError: An argument has a wrong type.
+        ValueError: An argument is out of its range.
+    """
+
+    balance: Balance = "rows"
+    within_rank: bool = False
+    canonical_world_size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        if self.balance not in get_args(Balance):
+            raise ValueError(f'balance must be "rows" or "bytes", got {self.balance!r}')
+        checked_bool("within_rank", self.within_rank)
+        if self.canonical_world_size is not None:
+            size = checked_int("canonical_world_size", self.canonical_world_size, 1, _MAX)
+            object.__setattr__(self, "canonical_world_size", size)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Which processes are the data-parallel ranks, where torch.distributed's world is not.
+
+    Attributes:
+        mesh: Rank and world size are those of its data-parallel dimensions. Processes that differ
+            only in other dimensions (tensor, context, pipeline) read the same.
+        dims: The data-parallel dimensions of the mesh: a name, or several that count as one rank,
+            row-major. None for "dp", or "dp_replicate" and "dp_shard", or the only dimension.
+        group: A process group whose ranks these are.
+        check: Compare the ranks before the second batch, see `ParquetDataset.check_ranks_agree`.
+        store: A store of torch.distributed, for `even="dynamic"`. All processes that get the same
+            store share the rows of a pass, whatever their ranks. None for the store that
+            torch.distributed was initialised with.
+
+    Raises:
+        TypeError: An argument has a wrong type.
+        ValueError: Arguments do not go together.
+    """
+
+    mesh: DeviceMesh | None = None
+    dims: str | Sequence[str] | None = None
+    group: dist.ProcessGroup | None = None
+    check: bool = True
+    store: Store | None = None
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without torch.distributed."""
+        checked_bool("check", self.check)
+        if self.mesh is not None and self.group is not None:
+            raise ValueError("Ranks takes a mesh or a group, not both")
+        if self.dims is None:
+            return
+        names = (self.dims,) if isinstance(self.dims, str) else self.dims
+        object.__setattr__(self, "dims", checked_names(names, "dims"))
+        if self.mesh is None:
+            raise ValueError(f"dims needs mesh, got dims={self.dims!r}")
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Functions that threads or processes apply to batches ahead of the loop.
+
+    Order and states stay exact. Give either `threads` or `processes`. Twice as many batches are
+    held in addition to `max_memory`.
+
+    Attributes:
+        function: The function on a batch, as `transform` takes it. None if only processors or
+            `Column(decode=)` are to be applied ahead.
+        threads: How many threads: for functions that release the GIL, such as image decoders.
+        processes: How many processes: for functions that hold the GIL. Functions must be picklable.
+            Tensors are sent both ways through shared memory. Not with DataLoader workers.
+
+    Raises:
+        TypeError: An argument has a wrong type.
+        ValueError: Both are given, or none, or a number is out of its range.
+    """
+
+    function: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    threads: int | None = None
+    processes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        for name in ("threads", "processes"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, checked_int(name, value, 1, 1025))
+        if (self.threads is None) == (self.processes is None):
+            raise ValueError(
+                "Ahead needs either threads or processes, got "
+                f"threads={self.threads}, processes={self.processes}"
+            )
+        if self.function is not None and not callable(self.function):
+            raise TypeError(f"the function of Ahead must be callable, got {self.function!r}")
+
+    @property
+    def num_workers(self) -> int:
+        """How many threads or processes apply the functions."""
+        return self.threads or self.processes or 0
+
+
+@dataclass(frozen=True)
+class Pack:
+    """How lists of any length, the documents, become sequences of one length.
+
+    Each row group is packed by itself, in file order, so its last sequence may have padding. A row
+    of the data set is then a sequence: `batch_size`, lengths, shares, shuffle windows and states
+    count sequences. Every token is in one sequence. Empty documents add nothing.
+
+    Attributes:
+        columns: The list column to pack, or several that are packed alike, such as tokens and the
+            mask of their loss. In each row their lists must have the same length. They are names
+            of `columns=`, if that is given.
+        length: L, the tokens of a sequence. Each column becomes a tensor ``[B, L]``.
+        strategy: ``"concat"``: one document after the other; a document that does not fit
+            continues in the next sequence. ``"split"``: a document that does not fit starts the
+            next sequence. ``"best_fit"``: the documents of a window are placed where they leave
+            the least space, longest first. In the last two, only documents longer than L are cut,
+            and padding fills the rest.
+        separator: A value that follows each document, such as the tokenizer's end of text. It is
+            the last token of its document. A number for the first column, with 0 for the others,
+            or a dict from column to number. None for no separator.
+        padding: The value of padding: a number for all columns, or a dict from column to number.
+        window: The number of consecutive documents of a row group that ``"best_fit"`` places
+            together, or fewer if they have 4 million tokens. Each decode thread holds one window.
+        boundaries: The tensors that mark the documents of the first column. The rest of a document
+            in another sequence counts as another document.
+
+            - ``"tokens"``: ``"<column>.document"``, int32 ``[B, L]``, the number of a token's
+              document in its sequence, -1 for padding. ``"<column>.position"``, int32 ``[B, L]``,
+              the token's place in its document, from 0.
+            - ``"cu_seqlens"``: for kernels of attention over variable lengths, which take a batch
+              as one row of ``B * L`` tokens. ``"cu_seqlens"``, int32 ``[N + 1]``, where the N
+              documents begin, and the end. ``"max_seqlen"``, an int, the longest length. Padding
+              counts as a document.
+            - ``"both"``, or ``"none"``.
+
+    Raises:
+        TypeError: An argument has a wrong type.
+        ValueError: An argument is out of its range.
+    """
+
+    columns: str | Sequence[str]
+    length: int
+    strategy: Strategy = "concat"
+    separator: Number | Mapping[str, Number] | None = None
+    padding: Number | Mapping[str, Number] = 0
+    window: int = 16_384
+    boundaries: Boundaries = "tokens"
+
+    def __post_init__(self) -> None:
+        """Check the arguments and give them one form."""
+        if not isinstance(self.columns, str):
+            object.__setattr__(self, "columns", checked_names(self.columns, "columns of Pack"))
+        elif not self.columns:
+            raise ValueError(f"columns of Pack must not be empty; got {self.columns!r}")
+        for name, least, end in (("length", 1, 2**31), ("window", 1, 2**31)):
+            object.__setattr__(self, name, checked_int(name, getattr(self, name), least, end))
+        for name, words in (("strategy", Strategy), ("boundaries", Boundaries)):
+            if getattr(self, name) not in get_args(words):
+                known = ", ".join(f'"{word}"' for word in get_args(words))
+                raise ValueError(f"{name} must be one of {known}; got {getattr(self, name)!r}")
+        if self.separator is not None:
+            first, *others = self.names
+            given = self._by_column("separator", {first: self.separator} | dict.fromkeys(others, 0))
+            object.__setattr__(self, "separator", given)
+        given = self._by_column("padding", dict.fromkeys(self.names, self.padding))
+        object.__setattr__(self, "padding", given)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The packed columns, one or more."""
+        return (self.columns,) if isinstance(self.columns, str) else tuple(self.columns)
+
+    def separator_of(self, column: str) -> Number | None:
+        """Return the value that follows each document in a column; None for none."""
+        return None if self.separator is None else dict(self.separator)[column]  # type: ignore[arg-type]
+
+    def padding_of(self, column: str) -> Number:
+        """Return the value of padding in a column."""
+        return dict(self.padding)[column]  # type: ignore[arg-type]
+
+    def _by_column(
+        self, argument: str, of_number: Mapping[str, Any]
+    ) -> tuple[tuple[str, Number], ...]:
+        """Return the values of an argument, column by column."""
+        given = getattr(self, argument)
+        if isinstance(given, tuple):
+            given = dict(given)
+        values = {**given} if isinstance(given, Mapping) else {**of_number}
+        unknown = [name for name in values if name not in self.names]
+        missing = [name for name in self.names if name not in values]
+        if unknown or missing:
+            raise ValueError(
+                f"{argument} must have a number for each packed column, {list(self.names)}; got "
+                f"{given!r}"
+            )
+        values = {name: plain_number(value) for name, value in values.items()}
+        for value in values.values():
+            if not isinstance(value, _NUMBERS):
+                raise TypeError(f"{argument} must be a number or a dict of numbers; got {given!r}")
+        return tuple((name, values[name]) for name in self.names)
+
+
+@dataclass(frozen=True)
+class ByLength:
+    """A `batch_size` that varies: a batch has rows of one row group with lists of similar length.
+
+    Each row group is cut into batches by itself, and always in the same way; `shuffle` permutes
+    batches. Shares, shuffle windows, lengths and states count batches. Give either `max_tokens`, or
+    `bucket_boundaries` and `bucket_batch_sizes`.
+
+    A list column in `padding` becomes a tensor ``[B, L]``, padded to the longest list of the batch.
+    ``"<column>.length"``, int64 ``[B]``, has the lengths.
+
+    Attributes:
+        column: The list column whose lengths count. It is padded.
+        max_tokens: The most entries, padding included, that a batch's ``[B, L]`` tensor of this
+            column has. Rows are sorted by length, and batches filled up. A longer row raises.
+        bucket_boundaries: Lengths, ascending: rows below the first one share batches, then those
+            below the second, and so on, and those from the last one on.
+        bucket_batch_sizes: Rows of a batch, for each bucket: one more than there are boundaries.
+            The last batch of a row group's bucket may have fewer.
+        max_rows: With `max_tokens`, the most rows of a batch; None for no limit.
+        padding: The value of padding: a number for `column`, or a dict from list column to number
+            for others too.
+        multiple_of: L is rounded up to a multiple of this, within `max_tokens`.
+
+    Raises:
+        TypeError: An argument has a wrong type.
+        ValueError: An argument is out of its range, or the wrong ones are given together.
+    """
+
+    column: str
+    max_tokens: int | None = None
+    bucket_boundaries: Sequence[int] | None = None
+    bucket_batch_sizes: Sequence[int] | None = None
+    max_rows: int | None = None
+    padding: Number | Mapping[str, Number] = 0
+    multiple_of: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the arguments and give them one form."""
+        if not isinstance(self.column, str):
+            raise TypeError(f"column must be a str; got {self.column!r}")
+        for name in ("max_tokens", "max_rows", "multiple_of"):
+            if getattr(self, name) is not None:
+                self._set(name, checked_int(name, getattr(self, name), 1, _MAX))
+        for name, least in (("bucket_boundaries", 1), ("bucket_batch_sizes", 1)):
+            values = getattr(self, name)
+            if values is not None:
+                self._set(name, tuple(checked_int(name, value, least, _MAX) for value in values))
+        self._check_together()
+        given: Any = self.padding
+        if isinstance(given, tuple | Mapping):
+            padding = {self.column: 0} | dict(given)
+        else:
+            padding = {self.column: given}
+        padding = {name: plain_number(value) for name, value in padding.items()}
+        for value in padding.values():
+            if not isinstance(value, int | float):
+                raise TypeError(
+                    f"padding must be a number or a dict of numbers; got {self.padding!r}"
+                )
+        self._set("padding", tuple(padding.items()))
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_together(self) -> None:
+        boundaries, sizes = self.bucket_boundaries, self.bucket_batch_sizes
+        if (self.max_tokens is None) == (boundaries is None):
+            raise ValueError(
+                "ByLength needs either max_tokens or bucket_boundaries; got "
+                f"max_tokens={self.max_tokens}, bucket_boundaries={boundaries}"
+            )
+        if (boundaries is None) != (sizes is None) or len(sizes or ()) != len(boundaries or ()) + (
+            boundaries is not None
+        ):
+            raise ValueError(
+                "bucket_batch_sizes must have one size more than there are bucket_boundaries; got "
+                f"{sizes} and {boundaries}"
+            )
+        if boundaries is not None and list(boundaries) != sorted(set(boundaries)):
+            raise ValueError(f"bucket_boundaries must ascend; got {boundaries}")
+        if self.max_tokens is None and self.max_rows is not None:
+            raise ValueError(f"max_rows goes with max_tokens; got max_rows={self.max_rows}")
+
+    @property
+    def padding_of(self) -> dict[str, Number]:
+        """The value of padding of each column that is padded."""
+        return dict(self.padding)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Split:
+    """One part of a random split of the rows.
+
+    A row's part follows from the seed and from its global number or, with `by`, from its value in
+    that column, so that all rows of a user are in one part. It never depends on other rows: files
+    that are added after the others leave the rows before them where they are.
+
+    Attributes:
+        name: The part to read.
+        parts: The fraction of rows, or of values of `by`, of each part; together 1.
+        seed: Another seed makes another split.
+        by: A column of numbers, strings or bytes. Rows with a null there are in one part. None to
+            split by row.
+    """
+
+    name: str
+    parts: Mapping[str, float]
+    seed: int = 0
+    by: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check every field.
+
+        Raises:
+            TypeError: A field has a wrong type.
+            ValueError: The fractions are not positive or do not add up to 1, or the name is of
+                no part.
+        """
+        parts: Any = self.parts
+        if not isinstance(parts, Mapping) or not parts:
+            raise TypeError(f"split needs a dict of fractions, got {self.parts!r}")
+        if self.name not in self.parts:
+            raise ValueError(f"split has no part {self.name!r}: {dict(self.parts)!r}")
+        fractions = list(self.parts.values())
+        if not all(fraction > 0 for fraction in fractions) or not math.isclose(
+            sum(fractions), 1, abs_tol=1e-9
+        ):
+            raise ValueError(f"the fractions of a split must add up to 1: {dict(self.parts)!r}")
+        checked_int("the seed of a split", self.seed, 0, 2**63)
+        if self.by is not None and not isinstance(self.by, str):
+            raise TypeError(f"a split is by the name of a column, got {self.by!r}")
