@@ -104,16 +104,16 @@ def verify_no_shard_overlap(
     # A plan numbers the rows without those that are not selected.
     expected = row_ids_of(manifest) if read else np.array([[0, manifest.num_rows]])
     audit = audit_rows(plan, expected, [reading.runs for reading in gathered])
-    if audit.faults:
-        raise RuntimeError("; ".join(audit.faults))
+    if audit["faults"]:
+        raise RuntimeError("; ".join(audit["faults"]))
     return ShardAudit(
         epoch,
-        audit.num_rows,
-        audit.num_distinct,
-        audit.num_repeats,
-        audit.num_rows - audit.num_distinct,
-        plan.options.world_size,
-        plan.options.num_workers,
+        num_rows=audit["num_rows"],
+        rows_delivered=audit["num_distinct"],
+        rows_repeated=audit["num_repeats"],
+        rows_left_out=audit["planned_left_out"],
+        world_size=plan.options.world_size,
+        num_workers=plan.options.num_workers,
     )
 
 
@@ -162,28 +162,12 @@ class SeenRows:
         self._pending, self._num_pending = [], 0
 
 
-@dataclass(frozen=True)
-class RowAudit:
-    """The rows that all ranks delivered in one epoch, compared with those of the files.
+def audit_rows(plan: EpochPlan, expected: Runs, runs_of_ranks: Sequence[Runs]) -> dict[str, Any]:
+    """Compare the rows that each rank delivers with the plan, and with all rows of the files.
 
-    Attributes:
-        first_missing: The first row that no rank delivered; None if there is none.
-        faults: A sentence for each difference from the plan.
+    Returns:
+        JSON values: counts, and `faults`, a sentence for each difference from the plan.
     """
-
-    epoch: int
-    num_rows: int
-    num_distinct: int
-    num_repeats: int
-    planned_repeats: int
-    planned_left_out: int
-    num_unknown: int
-    first_missing: int | None
-    faults: list[str]
-
-
-def audit_rows(plan: EpochPlan, expected: Runs, runs_of_ranks: Sequence[Runs]) -> RowAudit:
-    """Compare the rows that each rank delivers with the plan, and with all rows of the files."""
     num_rows = int(np.diff(expected).sum())
     delivered = np.concatenate([_NO_RUNS, *runs_of_ranks])
     # The numbers of deliveries change at edges alone.
@@ -193,37 +177,33 @@ def audit_rows(plan: EpochPlan, expected: Runs, runs_of_ranks: Sequence[Runs]) -
     distinct = int(rows[is_known & (times > 0)].sum())
     repeats = int((rows * (times - 1))[is_known & (times > 1)].sum())
     unknown = int((rows * times)[~is_known].sum())
-    missing = edges[:-1][is_known & (times == 0)]
+    missing = edges[:-1][is_known & (times == 0)].tolist()
     planned_repeats, planned_left_out = _planned(plan, num_rows)
     faults = []
     if num_rows - distinct != planned_left_out:
-        first = f"; the first is row {missing[0]}" if len(missing) else ""
+        first = f"; the first is row {missing[0]}" if missing else ""
         counts = f"{num_rows - distinct:,} of {num_rows:,} rows are missing"
         faults.append(f"{counts}, {planned_left_out:,} planned{first}")
     if repeats != planned_repeats:
         text = f"{repeats:,} rows are read more than once, {planned_repeats:,} planned"
-        if repeats:
-            row = edges[:-1][is_known & (times > 1)][0]
-            ranks = [
-                str(rank)
-                for rank, runs in enumerate(runs_of_ranks)
-                if ((runs[:, 0] <= row) & (row < runs[:, 1])).any()
-            ]
-            text += f"; the first is row {row}, by rank {' and '.join(ranks)}"
+        for row in edges[:-1][is_known & (times > 1)][:1]:
+            by = [((runs[:, 0] <= row) & (row < runs[:, 1])).any() for runs in runs_of_ranks]
+            ranks = " and ".join(map(str, np.flatnonzero(by)))
+            text += f"; the first is row {row}, by rank {ranks}"
         faults.append(text)
     if unknown:
         faults.append(f"{unknown:,} row ids that no file has")
-    return RowAudit(
-        plan.options.epoch,
-        num_rows,
-        distinct,
-        repeats,
-        planned_repeats,
-        planned_left_out,
-        unknown,
-        int(missing[0]) if len(missing) else None,
-        faults,
-    )
+    return {
+        "epoch": plan.options.epoch,
+        "num_rows": num_rows,
+        "num_distinct": distinct,
+        "num_repeats": repeats,
+        "planned_repeats": planned_repeats,
+        "planned_left_out": planned_left_out,
+        "num_unknown": unknown,
+        "first_missing": missing[0] if missing else None,
+        "faults": faults,
+    }
 
 
 def _depth(runs: Runs, edges: NDArray[np.int64]) -> NDArray[np.int64]:

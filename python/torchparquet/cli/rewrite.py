@@ -17,7 +17,7 @@ from torchparquet.cli.arguments import (
     size_option,
 )
 from torchparquet.tools.rewrite import Rewrite
-from torchparquet.tools.rewrite.options import CODECS, RewriteOptions, parse_encodings
+from torchparquet.tools.rewrite.layout import CODECS, RewriteOptions, parse_encodings
 from torchparquet.tools.screen import counted, plain, progress, size
 
 

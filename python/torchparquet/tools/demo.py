@@ -13,7 +13,6 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -125,7 +124,7 @@ def train(
         dist.gather_object((own, seen.runs()), gathered if is_first else None, dst=0)
         if is_first:
             plan, rows = dataset.plan(epoch), row_ids_of(dataset.manifest)
-            audit = asdict(audit_rows(plan, rows, [runs for _, runs in gathered]))
+            audit = audit_rows(plan, rows, [runs for _, runs in gathered])
             ranks = [one for one, _ in gathered]
             steps = int(plan.share_steps[0])
             reports.append({"epoch": epoch, "planned_steps": steps, "audit": audit, "ranks": ranks})

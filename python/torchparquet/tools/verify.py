@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -138,7 +138,15 @@ class _FileDecoder:
 
     def check(self, found: Findings, advance: Advance) -> None:
         """Decode everything, and add what is found."""
-        failures = self._check_all(advance)
+        left = self._manifest.num_rows
+
+        def forward(rows: int) -> None:
+            nonlocal left
+            left -= rows
+            advance(rows)
+
+        failures = self._failures(self._columns, range(self._manifest.num_row_groups), forward)
+        advance(left)
         for index in self._others:
             failures += self._check_by_pyarrow(index)
         pages = PageFacts()
@@ -157,39 +165,25 @@ class _FileDecoder:
         found.pages += pages.num_pages
         found.pages_with_checksum += pages.num_checksums
 
-    def _check_all(self, advance: Advance) -> list[Failure]:
-        groups = range(self._manifest.num_row_groups)
-        left = self._manifest.num_rows
-
-        def forward(rows: int) -> None:
-            nonlocal left
-            left -= rows
-            advance(rows)
-
+    def _failures(
+        self, columns: Sequence[_Column], groups: Sequence[int], advance: Advance = lambda _: None
+    ) -> list[Failure]:
+        """Decode columns of row groups; what fails is decoded piece by piece, to name its place."""
         try:
-            faults = self._faults(self._columns, groups, forward)
+            faults = self._faults(columns, groups, advance)
         except Exception as error:  # whatever fails, its row group names it
-            faults = [(None, one_line(error))]
-        advance(left)
+            faults = [(columns[0].path if len(columns) == 1 else None, one_line(error))]
         if not faults:
             return []
-        failures = [failure for group in groups for failure in self._check_row_group(group)]
-        # A fault that no row group shows alone concerns the file.
-        return failures or [Failure(self._path, None, column, error) for column, error in faults]
-
-    def _check_row_group(self, group: int) -> list[Failure]:
-        number = int(self._manifest.row_group_in_file[group])
-        try:
-            faults = self._faults(self._columns, [group])
-        except Exception as error:
-            faults = []
-            for column in self._columns:
-                try:
-                    faults += self._faults([column], [group])
-                except Exception as own:
-                    faults.append((column.path, one_line(own)))
-            faults = faults or [(None, one_line(error))]
-        return [Failure(self._path, number, column, error) for column, error in faults]
+        if len(groups) > 1:
+            parts = [self._failures(columns, [group]) for group in groups]
+        else:
+            parts = [self._failures([column], groups) for column in columns if len(columns) > 1]
+        at = int(self._manifest.row_group_in_file[groups[0]]) if len(groups) == 1 else None
+        # A fault that no part shows alone concerns the whole.
+        return [failure for part in parts for failure in part] or [
+            Failure(self._path, at, column, text) for column, text in faults
+        ]
 
     def _faults(
         self, columns: Sequence[_Column], groups: Sequence[int], advance: Advance = lambda _: None
@@ -276,7 +270,7 @@ def audit_world(
         runs.append(seen.runs())
     if not of.steps_may_differ and of.num_workers == 1 and len(set(steps)) > 1:
         faults.append(f"ranks take {min(steps):,} to {max(steps):,} steps")
-    audit = asdict(audit_rows(plan, row_ids_of(dataset.manifest), runs))
+    audit = audit_rows(plan, row_ids_of(dataset.manifest), runs)
     return {
         "world_size": of.world_size,
         "num_workers": of.num_workers,

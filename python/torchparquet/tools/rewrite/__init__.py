@@ -1,8 +1,7 @@
 """`torchparquet rewrite`: write the same rows in a layout for training.
 
-`options` holds the user's options and the layout that follows. `schemas` makes the output's schema.
-`input_rows` reads, `shuffling` permutes on disk, and `output_files` writes. `journal` lets an
-interrupted rewrite resume.
+`layout` has the user's options and what follows from them. `input_rows` reads, `shuffling` permutes
+on disk, and `output_files` writes to an `output_place`.
 """
 
 from __future__ import annotations
@@ -21,12 +20,23 @@ from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.files.remote.urls import split_scheme, without_credentials
 from torchparquet.tools.footers import ColumnFacts, PageFacts, read_facts, sampled_row_groups
-from torchparquet.tools.rewrite import journal
 from torchparquet.tools.rewrite.input_rows import InputRows, RowStream
-from torchparquet.tools.rewrite.options import CODECS, Layout, RewriteOptions, make_layout
-from torchparquet.tools.rewrite.output_files import FileWriter, OutputFile, planned_files
+from torchparquet.tools.rewrite.layout import (
+    CODECS,
+    Layout,
+    RewriteOptions,
+    begin,
+    begun_layout,
+    make_layout,
+)
+from torchparquet.tools.rewrite.output_files import (
+    FileWriter,
+    OutputFile,
+    OutputSchema,
+    common_schema,
+    planned_files,
+)
 from torchparquet.tools.rewrite.output_place import output_place
-from torchparquet.tools.rewrite.schemas import OutputSchema, common_schema
 from torchparquet.tools.rewrite.shuffling import ShuffledRows
 
 Advance = Callable[[int], None]
@@ -94,19 +104,46 @@ class Rewrite:
         """Write the missing files, and return a report as JSON values."""
         with self._output.locked() as buckets:
             request = self._request()
-            begun = journal.begun_layout(self._output, request)
+            begun = begun_layout(self._output, request)
             layout = begun or self._make_layout()
             writer = FileWriter(self.schema, layout, self._options, self._output)
             if begun is None:
-                journal.begin(self._output, request, layout)
+                begin(self._output, request, layout)
             files: list[OutputFile] = []
             resumed = 0
             for part in self._parts:
                 planned = planned_files(part.directory, part.rows.num_rows, layout)
                 files += planned
                 resumed += self._write(part, planned, writer, buckets, advance)
-            self._check(files)
-        return self._report(files, resumed, layout)
+            written = self._output.manifest([file.name for file in files])
+        if written.num_rows != self.num_rows:
+            raise RuntimeError(
+                f"the input has {self.num_rows} rows, the output {written.num_rows}: "
+                f"{self._output.shown!r}"
+            )
+        names = [leaf.path for leaf in self._leaves()]
+        return {
+            "output": self._output.shown,
+            "files": [
+                {"path": path, "rows": int(rows), "bytes": int(num_bytes)}
+                for path, rows, num_bytes in zip(
+                    written.files, written.file_num_rows, written.file_num_bytes, strict=True
+                )
+            ],
+            "files_resumed": resumed,
+            "rows": written.num_rows,
+            "row_groups": written.num_row_groups,
+            "row_group_rows": layout.row_group_rows,
+            "encodings": dict(zip(names, layout.encodings, strict=True)),
+            "codecs": dict(zip(names, layout.codecs, strict=True)),
+            "shuffled": self._options.shuffle,
+            "seed": self._options.seed if self._options.shuffle else None,
+            "input_files": len(self._manifest.files),
+            "input_bytes": int(self._manifest.file_num_bytes.sum()),
+            "output_bytes": int(written.file_num_bytes.sum()),
+            "schema_changes": list(self.schema.changes),
+            "differing_metadata": list(self.schema.differing_keys),
+        }
 
     def _write(
         self,
@@ -166,44 +203,6 @@ class Rewrite:
         codecs = tuple(self._options.codec or _kept_codec(columns[name]) for name in names)
         bytes_per_row = max(part.rows.bytes_per_row() for part in self._parts)
         return make_layout(self._options, self.num_rows, bytes_per_row, encodings, codecs)
-
-    def _check(self, files: list[OutputFile]) -> None:
-        written = self._output.manifest([file.name for file in files])
-        if written.num_rows != self.num_rows:
-            raise RuntimeError(
-                f"the input has {self.num_rows} rows, the output {written.num_rows}: "
-                f"{self._output.shown!r}"
-            )
-
-    def _report(self, files: list[OutputFile], resumed: int, layout: Layout) -> dict[str, Any]:
-        written = self._output.manifest([file.name for file in files])
-        return {
-            "output": self._output.shown,
-            "files": [
-                {"path": path, "rows": int(rows), "bytes": int(num_bytes)}
-                for path, rows, num_bytes in zip(
-                    written.files, written.file_num_rows, written.file_num_bytes, strict=True
-                )
-            ],
-            "files_resumed": resumed,
-            "rows": written.num_rows,
-            "row_groups": written.num_row_groups,
-            "row_group_rows": layout.row_group_rows,
-            "encodings": {
-                leaf.path: encoding
-                for leaf, encoding in zip(self._leaves(), layout.encodings, strict=True)
-            },
-            "codecs": {
-                leaf.path: codec for leaf, codec in zip(self._leaves(), layout.codecs, strict=True)
-            },
-            "shuffled": self._options.shuffle,
-            "seed": self._options.seed if self._options.shuffle else None,
-            "input_files": len(self._manifest.files),
-            "input_bytes": int(self._manifest.file_num_bytes.sum()),
-            "output_bytes": int(written.file_num_bytes.sum()),
-            "schema_changes": list(self.schema.changes),
-            "differing_metadata": list(self.schema.differing_keys),
-        }
 
 
 def _kept_encoding(pages: PageFacts) -> str:

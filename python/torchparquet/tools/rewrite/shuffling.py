@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from torchparquet.errors import naming
 from torchparquet.tools.rewrite.input_rows import InputRows, prefetched
-from torchparquet.tools.rewrite.options import Layout
+from torchparquet.tools.rewrite.layout import Layout
 
 # The purpose of a generator, in the upper half of its key's second word.
 _DEALS, _PERMUTES = 1, 2
