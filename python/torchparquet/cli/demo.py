@@ -42,19 +42,6 @@ _PARTS = (
     ("LZ4_RAW", "l_partkey=BYTE_STREAM_SPLIT", 6),
     ("UNCOMPRESSED", "l_suppkey=PLAIN,l_commitdate=PLAIN", 9),
 )
-_LINEITEM_FEATURES = ["l_shipdate", "l_commitdate", "l_linenumber", "l_partkey", "l_suppkey"]
-
-
-def find_tpchgen() -> str:
-    """Return the path of the program tpchgen-cli."""
-    own_scripts = sysconfig.get_path("scripts")
-    program = shutil.which("tpchgen-cli", path=own_scripts) or shutil.which("tpchgen-cli")
-    if program is None:
-        raise RuntimeError(
-            "the demo needs tpchgen-cli, which is not installed: pip install tpchgen-cli; "
-            "or give paths of your own files"
-        )
-    return program
 
 
 def write_lineitem(directory: Path, scale_factor: float) -> Path:
@@ -62,7 +49,13 @@ def write_lineitem(directory: Path, scale_factor: float) -> Path:
     final = directory / f"lineitem-sf{scale_factor:g}"
     if final.is_dir():
         return final
-    program = find_tpchgen()
+    scripts = sysconfig.get_path("scripts")
+    program = shutil.which("tpchgen-cli", path=scripts) or shutil.which("tpchgen-cli")
+    if program is None:
+        raise RuntimeError(
+            "the demo needs tpchgen-cli, which is not installed: pip install tpchgen-cli; "
+            "or give paths of your own files"
+        )
     directory.mkdir(parents=True, exist_ok=True)
     part_bytes = scale_factor * _ROWS_PER_SCALE_FACTOR / len(_PARTS) * _WRITTEN_BYTES_PER_ROW
     # Renamed when complete, so that no run takes the files of an interrupted one for data.
@@ -100,14 +93,12 @@ def _columns_of(manifest: Manifest) -> tuple[list[str], str]:
     if not numbers:
         kinds = sorted({leaf.kind for leaf in manifest.schemas[0]})
         raise ValueError(f"the demo needs a column of numbers; the files have {', '.join(kinds)}")
-    floats = [name for name, dtype in numbers.items() if dtype.startswith("float")]
+    floats = [name for name in numbers if numbers[name].startswith("float")]
     target = (floats or list(numbers))[-1]
     return [name for name in numbers if name != target][:_MAX_FEATURES] or [target], target
 
 
-def _run_ranks(
-    directory: Path, num_ranks: int, job: dict[str, Any], *, is_quiet: bool
-) -> list[dict[str, Any]]:
+def _run_ranks(directory: Path, num_ranks: int, is_quiet: bool, **job: Any) -> Any:
     """Run the job under torchrun on this machine, and return the report of each epoch."""
     (directory / "job").write_text(json.dumps(job))
     command = [
@@ -115,30 +106,25 @@ def _run_ranks(
         *(f"--nproc-per-node={num_ranks}", f"--log-dir={directory}", "--redirects=2"),
         *("-m", "torchparquet.tools.demo", str(directory)),
     ]
-    environment = {
-        "OMP_NUM_THREADS": str(max(1, num_processors() // num_ranks)),
-        "GLOO_SOCKET_IFNAME": "lo",
-        **os.environ,
-        # torch leaves caches there, which go with the job.
-        "TMPDIR": str(directory),
-    }
+    # torch leaves caches in TMPDIR, which go with the job.
+    threads = str(max(1, num_processors() // num_ranks))
+    defaults = {"OMP_NUM_THREADS": threads, "GLOO_SOCKET_IFNAME": "lo"}
+    environment = {**defaults, **os.environ, "TMPDIR": str(directory)}
     output = subprocess.DEVNULL if is_quiet else None
     with (directory / "launcher.log").open("wb") as log:
         launcher = subprocess.Popen(command, stdout=output, stderr=log, env=environment)  # noqa: S603
         try:
             code = launcher.wait()
         finally:
-            # It ends its ranks.
-            launcher.terminate()
+            launcher.terminate()  # ends the ranks too
             launcher.wait()
     if code != 0:
         raise _failure(directory)
-    reports: list[dict[str, Any]] = json.loads((directory / "results").read_text())
-    return reports
+    return json.loads((directory / "results").read_text())
 
 
 def _failure(directory: Path) -> RuntimeError:
-    """Return the first failure. Other ranks fail after it because they lose a peer."""
+    # Other ranks fail after the first one because they lose a peer.
     told = sorted(directory.glob("*.error"), key=lambda path: path.stat().st_mtime_ns)
     error = RuntimeError(told[0].read_text() if told else "the ranks failed without a message")
     for log in [] if told else [*directory.rglob("stderr.log"), directory / "launcher.log"]:
@@ -165,13 +151,13 @@ def _findings(report: dict[str, Any]) -> Iterator[tuple[bool, str]]:
 
 def _show(console: Console, report: dict[str, Any]) -> None:
     headings = ("epoch", "rank", "rows", "row groups", "steps", "rows/s", "waited for data")
-    table = make_table("What each rank did", headings, left=0)
+    table = make_table("\nWhat each rank did", headings, left=0)
     for epoch in report["epochs"]:
         for rank in epoch["ranks"]:
             counts = (f"{rank[name]:,}" for name in ("rank", "rows", "row_groups", "steps"))
             speed, waited = rank["rows"] / rank["seconds"], rank["wait_seconds"]
             table.add_row(str(epoch["epoch"] + 1), *counts, f"{speed:,.0f}", f"{waited:.2f} s")
-    console.print("", table)
+    console.print(table)
     first, last = (report["epochs"][at]["ranks"][0] for at in (0, -1))
     console.print(
         f"\nError of {plain(report['target'])}: {first['first_error']:,.4g} at first, "
@@ -216,29 +202,27 @@ def command(
     if paths and data_dir is not None:
         raise click.UsageError("--data-dir keeps the TPC-H data, which PATH replaces")
     with tempfile.TemporaryDirectory(prefix="torchparquet-") as scratch:
-        if paths:
-            manifest = read_manifest(paths, storage=storage)
-            features, target = _columns_of(manifest)
-        else:
-            manifest = read_manifest(write_lineitem(Path(data_dir or scratch), scale_factor))
-            # TPC-H 4.2.3: the ship date plus 1 to 30 random days.
-            features, target = _LINEITEM_FEATURES, "l_receiptdate"
-        is_quiet = context.params["as_json"]
+        found = paths or (str(write_lineitem(Path(data_dir or scratch), scale_factor)),)
+        manifest = read_manifest(found, storage=storage)
+        features, target = _columns_of(manifest)
+        directory, is_quiet = Path(scratch) / "job", context.params["as_json"]
+        directory.mkdir()
         make_console(stderr=is_quiet).print(
             f"[bold]Data[/]   {manifest.num_rows:,} rows in {counted(len(manifest.files), 'file')}"
             f" of {counted(manifest.num_row_groups, 'row group')}: {plain(manifest.files[0])}\n"
             f"[bold]Model[/]  predicts {plain(target)} from {counted(len(features), 'column')}\n"
         )
-        job = {
-            "paths": paths or manifest.files,
-            "features": features,
-            "target": target,
-            "num_epochs": epochs,
-            "batch_size": batch_size,
-            "storage_options": storage.options,
-        }
-        (directory := Path(scratch) / "job").mkdir()
-        reports = _run_ranks(directory, nproc, job, is_quiet=is_quiet)
+        reports = _run_ranks(
+            directory,
+            nproc,
+            is_quiet,
+            paths=found,
+            features=features,
+            target=target,
+            num_epochs=epochs,
+            batch_size=batch_size,
+            storage_options=storage.options,
+        )
     return {
         "files": len(manifest.files),
         "row_groups": manifest.num_row_groups,

@@ -12,7 +12,6 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -53,28 +52,17 @@ def count_wrong(target: Tensor, expected: Tensor) -> int:
 
 
 def train(
-    paths: Sequence[str],
-    features: Sequence[str],
-    target: str,
-    *,
-    num_epochs: int,
-    batch_size: int,
-    storage_options: dict[str, Any] | None,
+    features: list[str], target: str, num_epochs: int, **options: Any
 ) -> list[dict[str, Any]]:
     """Train for all epochs, and return the report of each on rank 0; every rank calls it."""
     dist.init_process_group("gloo")
     torch.manual_seed(0)
+    columns = {
+        "features": Column(features, dtype="float32", nulls=0.0),
+        "target": Column(target, dtype="float64", nulls=0.0),
+    }
     dataset = ParquetDataset(
-        paths,
-        batch_size=batch_size,
-        columns={
-            "features": Column(list(features), dtype="float32", nulls=0.0),
-            "target": Column(target, dtype="float64", nulls=0.0),
-        },
-        shuffle=True,
-        row_ids=True,
-        pin_memory=False,
-        storage_options=storage_options,
+        columns=columns, shuffle=True, row_ids=True, pin_memory=False, **options
     )
     is_first, num_steps = dist.get_rank() == 0, len(dataset)
     expected = expected_targets(dataset.manifest, target)
@@ -88,14 +76,14 @@ def train(
         dataset.set_epoch(epoch)
         seen, num_wrong, errors, started = SeenRows(), 0, [], time.perf_counter()
         for step, batch in enumerate(dataset, 1):
-            columns = torch.cat([batch["features"].double(), batch["target"].unsqueeze(1)], 1)
-            columns = columns.nan_to_num(posinf=0.0, neginf=0.0)
+            values = torch.cat([batch["features"].double(), batch["target"].unsqueeze(1)], 1)
+            values = values.nan_to_num(posinf=0.0, neginf=0.0)
             if scale is None:
                 # Mean and deviation of every column, of rank 0's first batch.
-                scale = torch.stack([columns.mean(0), columns.std(0, correction=0)])
+                scale = torch.stack([values.mean(0), values.std(0, correction=0)])
                 dist.broadcast(scale, 0)
                 scale[1] = torch.where(scale[1] > 0, scale[1], 1.0)
-            scaled = ((columns - scale[0]) / scale[1]).float()
+            scaled = ((values - scale[0]) / scale[1]).float()
             loss = (model(scaled[:, :-1]).squeeze(1) - scaled[:, -1]).square().mean()
             optimizer.zero_grad()
             loss.backward()
@@ -124,10 +112,13 @@ def train(
         dist.gather_object((own, seen.runs()), gathered if is_first else None, dst=0)
         if is_first:
             plan, rows = dataset.plan(epoch), row_ids_of(dataset.manifest)
-            audit = audit_rows(plan, rows, [runs for _, runs in gathered])
-            ranks = [one for one, _ in gathered]
-            steps = int(plan.share_steps[0])
-            reports.append({"epoch": epoch, "planned_steps": steps, "audit": audit, "ranks": ranks})
+            report = {
+                "epoch": epoch,
+                "planned_steps": int(plan.share_steps[0]),
+                "audit": audit_rows(plan, rows, [runs for _, runs in gathered]),
+                "ranks": [of_rank for of_rank, _ in gathered],
+            }
+            reports.append(report)
     # Rank 0 audits longest: no rank closes its connections while another has them.
     dist.barrier()
     return reports
