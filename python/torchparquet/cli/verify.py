@@ -25,9 +25,9 @@ from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError, one
 from torchparquet.tools.screen import counted, plain, progress, several
 from torchparquet.tools.tensors import tensor_of
 from torchparquet.tools.verify import (
-    Failure,
     Findings,
     audit_world,
+    failure_of,
     open_files,
     paths_of,
     verify_file,
@@ -144,13 +144,13 @@ def command(
                     audits.append(audit_world(dataset, plan, options, advance))
         except SchemaMismatchError as error:
             # Files that disagree are no data set.
-            failures.append(Failure(manifests[0].files[0], None, None, one_line(error)))
+            failures.append(failure_of(manifests[0].files[0], error))
         except UnsupportedColumnError as error:
             if columns or order["pack"]:
                 raise
             text = f"files have no columns in common: {one_line(error)}"
             if _is_readable(manifests):
-                failures.append(Failure(manifests[0].files[0], None, None, text))
+                failures.append(failure_of(manifests[0].files[0], text))
             else:
                 left_out = _NO_TENSORS
     with progress("decoding", num_rows) as advance:

@@ -6,10 +6,10 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,14 +58,10 @@ class Data:
     shuffle: bool
     max_memory: int
 
-    def by_file(self) -> Iterator[tuple[str, list[int]]]:
-        """Yield each file with the numbers of its row groups."""
-        manifest = self.manifest
-        places = zip(
-            manifest.row_group_file.tolist(), manifest.row_group_in_file.tolist(), strict=True
-        )
-        for file, groups in groupby(places, key=lambda place: place[0]):
-            yield manifest.files[file], [group for _, group in groups]
+    def places(self) -> list[tuple[str, int]]:
+        """Return the file of each row group, and its number there."""
+        files = (self.manifest.files[file] for file in self.manifest.row_group_file.tolist())
+        return list(zip(files, self.manifest.row_group_in_file.tolist(), strict=True))
 
 
 def make_data(
@@ -92,28 +88,30 @@ def make_data(
     return Data(kept, tuple(fields), names, shuffle, max_memory)
 
 
-@dataclass
-class PassTotals:
+class PassTotals(NamedTuple):
     """The totals of one pass over the data.
 
     Attributes:
         checksum: Sum of all bytes as 64-bit words; it only proves that they were read.
     """
 
-    rows: int = 0
-    num_bytes: int = 0
-    batches: int = 0
-    checksum: int = 0
+    rows: int
+    num_bytes: int
+    batches: int
+    checksum: int
 
-    def add(self, rows: int, parts: Iterable[Bytes]) -> None:
-        """Read the bytes of one batch."""
-        self.rows += rows
-        self.batches += 1
+
+def _consumed(batches: Iterable[tuple[int, Iterator[Bytes]]]) -> PassTotals:
+    """Read the bytes of batches, each of which has a number of rows."""
+    num_rows = num_bytes = num_batches = checksum = 0
+    for rows, parts in batches:
+        num_rows += rows
+        num_batches += 1
         for part in parts:
             words = len(part) // 8 * 8
-            total = int(part[:words].view(np.uint64).sum()) + int(part[words:].sum())
-            self.checksum = (self.checksum + total) % 2**64
-            self.num_bytes += len(part)
+            checksum += int(part[:words].view(np.uint64).sum()) + int(part[words:].sum())
+            num_bytes += len(part)
+    return PassTotals(num_rows, num_bytes, num_batches, checksum % 2**64)
 
 
 def _bytes_of_tensors(values: Any) -> Iterator[Bytes]:
@@ -151,19 +149,19 @@ def torchparquet_pass(data: Data, setting: Setting) -> Pass:
     source = StreamOpener(data.manifest, data.fields, read, False, False)
 
     def once() -> PassTotals:
-        totals = PassTotals()
         with closing(source.open([share], 1)) as stream:
-            for batch in stream:
-                parts = (part for values in batch.values() for part in _bytes_of_tensors(values))
-                totals.add(len(next(iter(batch.values()))), parts)
-        return totals
+            columns = (list(batch.values()) for batch in stream)
+            return _consumed(
+                (len(of[0]), chain.from_iterable(map(_bytes_of_tensors, of))) for of in columns
+            )
 
     return once
 
 
 def _iter_batches(data: Data, batch_size: int) -> Iterator[Any]:
     """Yield batches of `ParquetFile.iter_batches`."""
-    for path, groups in data.by_file():
+    for path, places in groupby(data.places(), key=lambda place: place[0]):
+        groups = [group for _, group in places]
         with pq.ParquetFile(source_of(path, data.manifest.remote)) as file:
             yield from file.iter_batches(batch_size, groups, list(data.columns))
 
@@ -177,7 +175,7 @@ def _row_groups(data: Data, batch_size: int) -> Iterator[Any]:
         with pq.ParquetFile(source, memory_map=remote is None, pre_buffer=False) as file:
             return file.read_row_group(group, list(data.columns))
 
-    places = [(path, group) for path, groups in data.by_file() for group in groups]
+    places = data.places()
     with ThreadPoolExecutor(1) as thread:
         pending = thread.submit(read, *places[0])
         for following in [*places[1:], None]:
@@ -191,24 +189,17 @@ def _pyarrow_pass(
     batches: Callable[[Data, int], Iterator[Any]], data: Data, setting: Setting
 ) -> Pass:
     def once() -> PassTotals:
-        totals = PassTotals()
-        with _arrow_threads(setting.num_threads):
-            for batch in batches(data, setting.batch_size):
-                parts = (part for array in batch.columns for part in _bytes_of_array(array))
-                totals.add(batch.num_rows, parts)
-        return totals
+        before = pa.cpu_count()
+        pa.set_cpu_count(setting.num_threads)
+        try:
+            return _consumed(
+                (batch.num_rows, chain.from_iterable(map(_bytes_of_array, batch.columns)))
+                for batch in batches(data, setting.batch_size)
+            )
+        finally:
+            pa.set_cpu_count(before)
 
     return once
-
-
-@contextmanager
-def _arrow_threads(num_threads: int) -> Iterator[None]:
-    before = pa.cpu_count()
-    pa.set_cpu_count(num_threads)
-    try:
-        yield
-    finally:
-        pa.set_cpu_count(before)
 
 
 ROUTES: dict[str, Callable[[Data, Setting], Pass]] = {

@@ -12,13 +12,7 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress
 from rich.table import Table
 
 from torchparquet.errors import printable
@@ -90,15 +84,7 @@ def progress(description: str, total: int | None) -> Iterator[Advance]:
     if not (console.is_terminal and console.file.isatty()):
         yield lambda _: None
         return
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
-    with bar:
+    with Progress(console=console, transient=True) as bar:
         task = bar.add_task(plain(description), total=total)
         yield lambda more: bar.advance(task, more)
 

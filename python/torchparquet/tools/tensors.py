@@ -3,44 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
 from typing import Any
 
 from numpy.typing import NDArray
 
 from torchparquet._impl.batches.columns import resolve_columns
 from torchparquet._impl.batches.fields import Field
-from torchparquet._impl.files.footers.leaf import Leaf
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.schemas import Schemas
 from torchparquet._impl.reading.window_limits import window_in_effect, window_memory
 from torchparquet.errors import UnsupportedColumnError
-
-# The properties of a leaf that its tensor follows from.
-_ALIKE = [part.name for part in fields(Leaf) if part.compare and part.name != "path"]
 
 # JSON values about a tensor, and the column's field with a mask for nulls if it can be read.
 Tensor = tuple[dict[str, Any], Field | None]
 
 
 def tensors_of(names: Iterable[str], manifest: Manifest) -> dict[str, Tensor]:
-    """Return `tensor_of` each column. Columns that differ in their names alone cost little."""
+    """Return `tensor_of` each column."""
     schemas = Schemas(manifest)
-    if len(manifest.schemas) > 1:
-        return {name: tensor_of(name, schemas) for name in names}
-    leaves = {leaf.path: leaf for leaf in manifest.schemas[0]}
-    repeated = len(leaves) < len(manifest.schemas[0])
-    known: dict[tuple[object, ...], Tensor] = {}
-    found: dict[str, Tensor] = {}
-    for name in names:
-        leaf = leaves[name]
-        alike = (*(getattr(leaf, part) for part in _ALIKE), leaf.row_bytes)
-        facts, field = known.get(alike, ({}, None))
-        if field is not None and not repeated:
-            found[name] = (facts, replace(field, name=name, sources=(name,)))
-            continue
-        found[name] = known[alike] = tensor_of(name, schemas)
-    return found
+    return {name: tensor_of(name, schemas) for name in names}
 
 
 def tensor_of(name: str, manifest: Manifest | Schemas) -> Tensor:

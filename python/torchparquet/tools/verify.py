@@ -34,18 +34,19 @@ _BATCHES_IN_MEMORY = 8
 Advance = Callable[[int], None]
 
 
-@dataclass(frozen=True)
-class Failure:
-    """One fault of a file.
+Failure = dict[str, Any]
 
-    Attributes:
-        row_group: Number within the file; None if the fault concerns the file.
-    """
 
-    path: str
-    row_group: int | None
-    column: str | None
-    error: str
+def failure_of(
+    path: str, error: object, row_group: int | None = None, column: str | None = None
+) -> Failure:
+    """Return one fault of a file as JSON values; the row group is counted within the file."""
+    return {
+        "path": path,
+        "row_group": row_group,
+        "column": column,
+        "error": one_line(error) if isinstance(error, Exception) else error,
+    }
 
 
 @dataclass
@@ -72,7 +73,7 @@ def open_files(
             one = None if remote is None else remote.only(number)
             manifests.append(walk_footers([path], remote=one)[0])
         except OSError as error:
-            failures.append(Failure(path, None, None, one_line(error)))
+            failures.append(failure_of(path, error))
         except ValueError:
             # The manifest refuses a sound file without rows.
             without_rows.append(path)
@@ -97,7 +98,7 @@ def verify_file(
         _FileDecoder(manifest, options).check(found, advance)
     except (CorruptFileError, EncryptedFileError) as error:
         advance(manifest.num_rows)
-        found.failures.append(Failure(manifest.files[0], None, None, one_line(error)))
+        found.failures.append(failure_of(manifest.files[0], error))
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class _FileDecoder:
                     for place in chunk_places(self._path, self._metadata, group, self._leaves):
                         pages.add(place, file)
         except OSError as error:
-            failures = failures or [Failure(self._path, None, None, one_line(error))]
+            failures = failures or [failure_of(self._path, error)]
         found.failures += failures
         found.rows += self._manifest.num_rows
         found.columns = max(found.columns, len(self._leaves))
@@ -182,7 +183,7 @@ class _FileDecoder:
         at = int(self._manifest.row_group_in_file[groups[0]]) if len(groups) == 1 else None
         # A fault that no part shows alone concerns the whole.
         return [failure for part in parts for failure in part] or [
-            Failure(self._path, at, column, text) for column, text in faults
+            failure_of(self._path, text, at, column) for column, text in faults
         ]
 
     def _faults(
@@ -239,7 +240,7 @@ class _FileDecoder:
                     raise ValueError(f"the footer claims {claimed.num_rows} rows, {rows} were read")
             except Exception as error:
                 column = self._leaves[index].path
-                yield Failure(self._path, group, column, f"by pyarrow: {one_line(error)}")
+                yield failure_of(self._path, f"by pyarrow: {one_line(error)}", group, column)
 
 
 def audit_world(

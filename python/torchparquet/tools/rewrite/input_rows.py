@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -11,15 +11,16 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
+from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.opening import source_of
 from torchparquet._impl.files.remote.remote_files import RemoteFiles
 from torchparquet.errors import CastError, one_line, unreadable
-from torchparquet.tools.footers import read_footer
 
 _READ_BUFFER_BYTES = 1 << 20
 _SAMPLED_ROW_GROUPS = 8
 _SAMPLED_ROWS = 2048
 _INT96_SECONDS = 2**63 // 10**9
+_MAX_CHECKED_ROWS = 1 << 16
 
 Item = TypeVar("Item")
 
@@ -27,31 +28,11 @@ Item = TypeVar("Item")
 class InputRows:
     """The rows of some files, numbered over all of them."""
 
-    def __init__(
-        self, paths: Sequence[str], schema: Any, remote: RemoteFiles | None = None
-    ) -> None:
-        """Read the footers."""
-        self._paths = tuple(paths)
-        self._schema = schema
-        self._remote = remote
-        self._file: list[int] = []
-        self._in_file: list[int] = []
-        rows: list[int] = []
-        self._int96 = [False] * len(self._paths)
-        for file, path in enumerate(self._paths):
-            metadata = read_footer(path, remote)
-            kinds = (metadata.schema.column(i).physical_type for i in range(metadata.num_columns))
-            self._int96[file] = "INT96" in kinds
-            for row_group in range(metadata.num_row_groups):
-                self._file.append(file)
-                self._in_file.append(row_group)
-                rows.append(metadata.row_group(row_group).num_rows)
-        self._ends = np.cumsum(rows, dtype=np.int64)
-
-    @property
-    def num_rows(self) -> int:
-        """Rows of all files."""
-        return int(self._ends[-1]) if len(self._ends) else 0
+    def __init__(self, manifest: Manifest, schema: Any) -> None:
+        """Give all rows of the manifest that schema."""
+        self._manifest, self._schema = manifest, schema
+        self._ends = np.cumsum(manifest.row_group_num_rows)
+        self.num_rows = manifest.num_rows
 
     def bytes_per_row(self) -> float:
         """Return the bytes that a row takes in memory, by the largest of some samples."""
@@ -81,17 +62,20 @@ class InputRows:
             row_group += 1
 
     def _batches(self, row_group: int, batch_size: int) -> Iterator[Any]:
-        file = self._file[row_group]
-        path, number = self._paths[file], self._in_file[row_group]
+        manifest = self._manifest
+        path = manifest.files[int(manifest.row_group_file[row_group])]
+        number = int(manifest.row_group_in_file[row_group])
+        options = {
+            "pre_buffer": False,
+            "buffer_size": _READ_BUFFER_BYTES,
+            "page_checksum_verification": True,
+        }
         try:
-            if self._int96[file]:
-                _check_int96(path, number, self._remote)
-            with pq.ParquetFile(
-                source_of(path, self._remote),
-                pre_buffer=False,
-                buffer_size=_READ_BUFFER_BYTES,
-                page_checksum_verification=True,
-            ) as opened:
+            with pq.ParquetFile(source_of(path, manifest.remote), **options) as opened:
+                columns = map(opened.schema.column, range(len(opened.schema)))
+                int96 = [column.path for column in columns if column.physical_type == "INT96"]
+                if int96:
+                    _check_int96(path, number, int96, manifest.remote)
                 yield from opened.iter_batches(batch_size, [number])
         except (pa.ArrowException, OSError) as error:
             message = (
@@ -101,16 +85,10 @@ class InputRows:
             raise unreadable(error, path, message) from error
 
 
-def _check_int96(path: str, row_group: int, remote: RemoteFiles | None) -> None:
+def _check_int96(path: str, row_group: int, names: list[str], remote: RemoteFiles | None) -> None:
     """Raise if a moment does not fit nanoseconds; pyarrow would let it wrap around."""
     source = source_of(path, remote)
     with pq.ParquetFile(source, coerce_int96_timestamp_unit="s", pre_buffer=False) as file:
-        schema = file.schema
-        names = [
-            schema.column(index).path
-            for index in range(len(schema))
-            if schema.column(index).physical_type == "INT96"
-        ]
         for batch in file.iter_batches(_MAX_CHECKED_ROWS, [row_group], names):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 for part in _moments(column):
@@ -122,9 +100,6 @@ def _check_int96(path: str, row_group: int, remote: RemoteFiles | None) -> None:
                                 f"{value} s since 1970 in {path!r}, row group {row_group}, "
                                 f"column {name!r}"
                             )
-
-
-_MAX_CHECKED_ROWS = 1 << 16
 
 
 def _moments(array: Any) -> Iterator[Any]:
