@@ -22,7 +22,6 @@ import statistics
 import time
 import timeit
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from torch.profiler import record_function
@@ -30,7 +29,7 @@ from torch.profiler import record_function
 from generated import click_log
 from passes.consumption import consume
 from torchparquet import ParquetDataset
-from torchparquet._impl.metrics.wait_ranges import WAIT_RANGE, in_wait_range
+from torchparquet._impl.metrics.wait_ranges import WAIT_RANGE, wait_range
 from torchparquet._impl.native import ReaderStats
 
 _DIRECTORY = Path(__file__).resolve().parent
@@ -70,7 +69,7 @@ def stats_of_pass(dataset: ParquetDataset) -> ReaderStats:
     iterator = iter(dataset)
     stream = iterator._stream_at(iterator.begin())
     consume(stream)
-    return stream.stats
+    return stream.reader.stats
 
 
 def _nothing() -> None:
@@ -89,7 +88,7 @@ def print_wait_ranges(repeats: int) -> None:
         return min(timeit.repeat(call, number=calls, repeat=repeats)) / calls * 1e9
 
     bare = nanoseconds(_nothing, _CALLS)
-    asked = nanoseconds(partial(in_wait_range, _nothing), _CALLS)
+    asked = nanoseconds(wait_range, _CALLS)
     ranged = nanoseconds(_with_a_range, _CALLS // 100)
     print(f"asking whether a profiler is active: {asked - bare:.0f} ns a batch")
     print(f"a range without asking: {ranged - bare:.0f} ns a batch")

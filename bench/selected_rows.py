@@ -77,9 +77,9 @@ def _ours(column: str, limit: int) -> Route:
     def dataset(path: Path, batch_size: int | None) -> Any:
         from torchparquet import ParquetDataset
 
-        where = [(column, "<", limit)]
+        filters = [(column, "<", limit)]
         return ParquetDataset(
-            path, batch_size=batch_size, columns=_columns(), where=where, num_threads=_THREADS
+            path, batch_size=batch_size, columns=_columns(), filters=filters, num_threads=_THREADS
         )
 
     return Route(OURS, "exact", lambda path, batch_size: iter(dataset(path, batch_size)))
@@ -158,7 +158,7 @@ def _made_ms(path: Path, column: str, limit: int, repeats: int) -> float:
     taken = []
     for _ in range(repeats):
         begin = time.perf_counter()
-        ParquetDataset(path, batch_size=_BATCH_SIZE, where=[(column, "<", limit)])
+        ParquetDataset(path, batch_size=_BATCH_SIZE, filters=[(column, "<", limit)])
         taken.append(time.perf_counter() - begin)
     return statistics.median(taken) * 1e3
 

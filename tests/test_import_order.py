@@ -23,8 +23,8 @@ READ = """
     import {second}
     import pyarrow as pa, pyarrow.parquet as pq, pandas
     from torchparquet import ParquetDataset
-    from torchparquet._impl.native import PYARROW_RELEASE
-    assert pa.__version__.startswith(PYARROW_RELEASE + "."), (pa.__version__, PYARROW_RELEASE)
+    from torchparquet._impl.native import load_bridge
+    assert pa.__version__.startswith(load_bridge() + "."), (pa.__version__, load_bridge())
     total = sum(int(b["a"].sum()) for b in ParquetDataset(sys.argv[1], batch_size=100))
     assert total == pq.read_table(sys.argv[1])["a"].to_numpy().sum(), total
     assert total == pandas.read_parquet(sys.argv[1])["a"].sum(), total

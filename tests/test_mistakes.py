@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,19 +57,11 @@ def data(tmp_path: Path) -> Path:
         for size in ("32", 32.0, True)
     ]
     + [
-        ({"where": [("labl", "==", 1)]}, ValueError, "column: 'labl' in where; .*mean 'label'"),
         (
-            {"where": pc.field("user", "point") > 1},
+            {"filters": pc.field("user", "point") > 1},
             ValueError,
-            "no such column: 'user.point' in where; did you mean 'user.points'",
+            "no such column: 'user.point' in filters; did you mean 'user.points'",
         ),
-        (
-            {"filters": [("labl", "==", 1)]},
-            ValueError,
-            r"'labl' in '.*0\.parquet', which filters name; .*mean 'label'",
-        ),
-        ({"where": [("label", "==", "x")]}, ValueError, "where does not fit the columns"),
-        ({"filters": "label = 1"}, TypeError, "where= takes SQL"),
         ({"max_memory": "1 X"}, ValueError, 'such as "512MiB" or "1G"'),
         ({"rows": np.array([1, 1, 2])}, ValueError, "each row once.* mix .*row 1 is there twice"),
         (
@@ -171,26 +162,6 @@ def test_arguments_of_other_calls(data: Path) -> None:
         mix([dataset], weight=[1])  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize(
-    ("filters", "is_told"),
-    [
-        ([("label", "==", 1)], True),
-        ([("big", ">", 3)], True),
-        ([("big", ">=", 1)], False),  # true of every row
-        ([("city", "==", "d")], True),
-    ],
-)
-def test_filters_that_leave_out_nothing_name_where(
-    data: Path, filters: list[Any], is_told: bool
-) -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        dataset = ParquetDataset(data, batch_size=4, columns=["label"], filters=filters)
-    assert len(dataset) == 2
-    assert [("where= takes the same" in str(one.message)) for one in caught] == [True] * is_told
-    assert all(one.filename == __file__ for one in caught)
-
-
 def test_null_lists_of_numbers_become_empty_as_the_message_says() -> None:
     table = pa.table({"l": [[1], None, [2, None]]})
     columns = {"l": Column("l", nulls=0)}
@@ -272,16 +243,6 @@ def test_commands_say_what_they_found(
     name, *options = command.split()
     assert main([name, str(data), *options]) == 0
     assert expected in " ".join(capsys.readouterr().out.split())
-
-
-def test_command_without_the_package_for_sql_names_it(
-    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "sqlglot", None)
-    assert main(["plan", str(data), "--column", "label", "--where", "label = 1"]) == 1
-    error = " ".join(capsys.readouterr().err.split())
-    assert "pip install sqlglot" in error
-    assert "ImportError" not in error
 
 
 @pytest.mark.parametrize("option", ["shuffle", "sampler", "batch_sampler"])

@@ -8,17 +8,20 @@
 See `ParquetDataset` for everything else.
 """
 
-from importlib.metadata import version as _version
+from importlib.metadata import version
 
-from torchparquet._impl.bridge import find_bridge
+from torchparquet._impl.start import prepare_for_groups_and_forks
 
-find_bridge()  # Before anything that takes long: it may raise.
+prepare_for_groups_and_forks()
 
+from torchparquet._impl.batches.fields import Field  # noqa: E402
+from torchparquet._impl.files.manifest import Manifest  # noqa: E402
 from torchparquet._impl.functions.batch_seed import batch_seed  # noqa: E402
-from torchparquet._impl.mixing.mixed_dataset import MixedDataset, mix  # noqa: E402
-from torchparquet._impl.mixing.unbatched import UnbatchedDataset  # noqa: E402
-from torchparquet._impl.ranks.group_lifetime import import_torch_functions_without_group  # noqa: E402
-from torchparquet.audit import verify_no_shard_overlap  # noqa: E402
+from torchparquet._impl.metrics.read_metrics import Metrics  # noqa: E402
+from torchparquet._impl.plan.epoch_plan import EpochPlan  # noqa: E402
+from torchparquet._impl.plan.topology import Topology  # noqa: E402
+from torchparquet._impl.ranks.distribution import ShardDistribution  # noqa: E402
+from torchparquet.audit import ShardAudit, verify_no_shard_overlap  # noqa: E402
 from torchparquet.column import Column  # noqa: E402
 from torchparquet.dataset import ParquetDataset  # noqa: E402
 from torchparquet.errors import (  # noqa: E402
@@ -34,9 +37,9 @@ from torchparquet.errors import (  # noqa: E402
     UnsupportedColumnError,
 )
 from torchparquet.jagged import Jagged  # noqa: E402
+from torchparquet.mix import MixedDataset, mix  # noqa: E402
 from torchparquet.options import Ahead, ByLength, Order, Pack, Ranks, Split  # noqa: E402
-
-import_torch_functions_without_group()
+from torchparquet.unbatched import UnbatchedDataset  # noqa: E402
 
 __all__ = [
     "Ahead",
@@ -45,9 +48,13 @@ __all__ = [
     "Column",
     "CorruptFileError",
     "EncryptedFileError",
+    "EpochPlan",
+    "Field",
     "FileChangedError",
     "Jagged",
     "ListLengthError",
+    "Manifest",
+    "Metrics",
     "MixedDataset",
     "NullValueError",
     "Order",
@@ -56,7 +63,10 @@ __all__ = [
     "RankMismatchError",
     "Ranks",
     "SchemaMismatchError",
+    "ShardAudit",
+    "ShardDistribution",
     "Split",
+    "Topology",
     "TransformError",
     "UnbatchedDataset",
     "UnsupportedColumnError",
@@ -64,4 +74,9 @@ __all__ = [
     "mix",
     "verify_no_shard_overlap",
 ]
-__version__ = _version("torchparquet")
+__version__ = version("torchparquet")
+
+
+def __dir__() -> list[str]:
+    """Return the public names: what is not among them may change."""
+    return [*__all__, "__version__"]

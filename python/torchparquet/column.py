@@ -53,7 +53,7 @@ class Column:
         vocab: Words (str or bytes). Each string is read as the index of its word, int64 unless
             ``dtype`` says otherwise. ``"auto"``: all different strings of the column, or of all
             columns of a group, in ascending order of bytes. They are those of all rows of the
-            files or of the table, whatever ``filters``, ``where``, ``rows`` and ``split`` leave,
+            files or of the table, whatever ``filters``, ``rows`` and ``split`` leave,
             and are read once, when the data set is made; its ``fields`` have them as ``words``.
             None: strings are a :class:`~torchparquet.jagged.Jagged` of uint8.
         unknown: The number of every string that is not in ``vocab``.
@@ -138,12 +138,15 @@ class Column:
             raise ValueError(f'on_error must be "raise" or "flag"; got {self.on_error!r}')
         # A null has no bytes to decode.
         nulls = "mask" if self.on_error == "flag" else "error"
-        if (
-            isinstance(self.source, tuple)
-            or self.vocab is not None
-            or self.nulls not in (None, nulls)
-        ):
-            raise ValueError("decode goes with one source, and neither with vocab nor with nulls")
+        if isinstance(self.source, tuple):
+            raise ValueError(f"decode needs one source; got {list(self.source)}")
+        if self.vocab is not None:
+            raise ValueError("decode does not go with vocab; leave one of them out")
+        if self.nulls not in (None, nulls):
+            raise ValueError(
+                f"decode does not go with nulls={self.nulls!r}: a null has nothing to decode; "
+                'on_error="flag" marks nulls'
+            )
         object.__setattr__(self, "nulls", nulls)
 
     @property

@@ -15,7 +15,6 @@ from torchparquet._impl.batches.iterable_only import IterableOnly
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.checks import checked_bool, checked_int, explaining_arguments
 from torchparquet._impl.files.cache_file import CacheArgument
-from torchparquet._impl.files.filters import FiltersArgument
 from torchparquet._impl.files.footers.decryption import DecryptionArgument, file_keys
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import SourceArgument
@@ -23,18 +22,13 @@ from torchparquet._impl.files.remote.storage import StorageArguments, block_cach
 from torchparquet._impl.functions.decoders import decoders_of
 from torchparquet._impl.functions.transforms import Processor, Transform
 from torchparquet._impl.metrics.read_metrics import Metrics
-from torchparquet._impl.mixing.unbatched import UnbatchedDataset
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import Even, PlanOptions, requested_window
-from torchparquet._impl.plan.row_places import Reach
 from torchparquet._impl.plan.topology import Topology
 from torchparquet._impl.ranks.distribution import ShardDistribution, shard_distribution
 from torchparquet._impl.ranks.membership import Membership
 from torchparquet._impl.ranks.orphans import end_orphaned_worker
-from torchparquet._impl.ranks.second_sharding import (
-    num_dropped_by_accelerate,
-    refuse_second_sharding,
-)
+from torchparquet._impl.ranks.second_sharding import num_dropped_by_accelerate
 from torchparquet._impl.ranks.sharding import (
     in_worker,
     num_workers_of_caller,
@@ -43,7 +37,7 @@ from torchparquet._impl.ranks.sharding import (
 from torchparquet._impl.reading.device_stage import parsed_device
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
-from torchparquet._impl.rows.conditions import WhereArgument
+from torchparquet._impl.rows.filters import FiltersArgument
 from torchparquet._impl.rows.row_numbers import RowsArgument
 from torchparquet._impl.rows.select_rows import RowArguments
 from torchparquet._impl.rows.splits import SplitArgument
@@ -56,12 +50,13 @@ from torchparquet._impl.session.assembly import (
     transforms_of,
     window_of_row_groups,
 )
+from torchparquet._impl.session.dataset_session import DatasetSession
 from torchparquet._impl.session.dynamic import DynamicIteration
-from torchparquet._impl.session.feed import Feed
 from torchparquet._impl.session.iteration import Iteration, SkippingIteration
 from torchparquet._impl.session.rank_check import Compared, RankCheck
 from torchparquet._impl.session.state import OtherData
 from torchparquet.options import Ahead, ByLength, Order, Pack, Ranks
+from torchparquet.unbatched import UnbatchedDataset
 
 if TYPE_CHECKING:
     import torch
@@ -97,7 +92,6 @@ class ParquetDataset(IterableOnly[Batch]):
         nulls: NullsArgument = None,
         row_ids: bool = False,
         filters: FiltersArgument = None,
-        where: WhereArgument = None,
         rows: RowsArgument = None,
         split: SplitArgument = None,
         pack: Pack | None = None,
@@ -151,21 +145,21 @@ class ParquetDataset(IterableOnly[Batch]):
                 `{"age": 0}`, in which "*" stands for all others. None for "nan" in float
                 columns and "error" elsewhere.
             row_ids: Add `batch["row.id"]`, int64 `[B]`: global row number, in file order.
-            filters: pyarrow's tuples or Expression. Row groups that statistics or the partition
-                keys of paths rule out are removed before rows are dealt to ranks, so shares stay
-                even and lengths exact. Single rows are not filtered. The footers stay in memory
-                until the filter is evaluated.
-            where: Read the rows for which this is true: pyarrow's Expression or tuples, or a SQL
-                condition such as "label is not null and lang = 'de'". It is evaluated once, here,
-                on the columns that it names. Everything else then counts only selected rows:
-                lengths, even shares, shuffle windows, states. With `manifest_cache` the result
-                is saved in a file next to it.
+            filters: Read the rows for which this is true, as in pandas and pyarrow: tuples such as
+                `[("x", ">", 3), ("lang", "in", ["de", "fr"])]`, all of which must hold; a list of
+                such lists, one of which must hold; a pyarrow `Expression`; or SQL such as
+                "label is not null and lang = 'de'". Partition keys of paths count as columns.
+                Statistics, page indexes and Bloom filters rule out row groups. Of the others, the
+                columns that the filters name are read once, here. Everything else then counts only
+                these rows: lengths, even shares, shuffle windows, states. With `manifest_cache`
+                the result is saved in a file next to it. Without, footers stay in memory until
+                the filters are evaluated.
             rows: Read these rows: global row numbers, as `row.id` has them; a bool for each row
                 of all files; a dict from file to numbers or bools; or a .npy, .arrow or .parquet
                 file, or a table, with the column "row" and perhaps "file".
             split: Read one part of a split: a `Split`, or its name, fractions, seed and column,
                 such as `("train", {"train": 0.9, "val": 0.1}, 0, "user_id")`. If several of
-                `where`, `rows` and `split` are given, rows must satisfy all of them.
+                `filters`, `rows` and `split` are given, rows must satisfy all of them.
             pack: Pack lists, such as the tokens of documents, into sequences of one length; see
                 `Pack`. A row is then a sequence, for all other arguments.
             shuffle: Permute row groups, and rows within windows of them, differently in each
@@ -220,9 +214,8 @@ class ParquetDataset(IterableOnly[Batch]):
             manifest_cache: A file that keeps the content of the footers, for data sets of
                 thousands of files. While all files have the sizes, times of change and inodes
                 (in a store: ETags) that it lists, no footer is read. Otherwise all are, and it is
-                written again. It may be a URL.
-                `filters` need the footers in any case. `balance="bytes"` writes a cache again
-                that was made without it. Ranks may share the file.
+                written again. It may be a URL. `balance="bytes"` writes a cache again that was
+                made without it. Ranks may share the file.
             decryption_properties: Keys of encrypted files: pyarrow's `FileDecryptionProperties`
                 for all of them, or a function that takes a path and returns the properties of the
                 file, or None. The key service is called only while footers are read. Spawned
@@ -274,8 +267,7 @@ class ParquetDataset(IterableOnly[Batch]):
         kept = block_cache(cache_dir, cache_limit)
         source = Source(
             paths=paths,
-            filters=filters,
-            rows=RowArguments(where, rows, split),
+            rows=RowArguments(filters, rows, split),
             keys=file_keys(decryption_properties),
             manifest_cache=manifest_cache,
             storage=StorageArguments(storage_options, filesystem, kept, fetch_options),
@@ -325,13 +317,14 @@ class ParquetDataset(IterableOnly[Batch]):
         if ahead is not None and transforms is None:
             raise ValueError("Ahead needs functions: its own, processors, or Column(decode=)")
         compared = Compared(samples, fields, {"num_epochs": num_epochs, "row_ids": row_ids})
-        self._feed = Feed(
+        self._session = DatasetSession(
             membership,
             planner,
             RankCheck(membership, compared, enabled=membership.ranks.check),
             streams,
             num_epochs=num_epochs,
             transforms=transforms,
+            kind=DynamicIteration if even == "dynamic" else Iteration,
             is_dynamic=even == "dynamic",
             ahead=ahead,
         )
@@ -339,16 +332,16 @@ class ParquetDataset(IterableOnly[Batch]):
     @property
     def manifest(self) -> Manifest:
         """The facts from footers: files, row groups, rows, bytes, schema and fingerprint."""
-        return self._feed.streams.manifest
+        return self._session.streams.manifest
 
     @property
     def fields(self) -> tuple[Field, ...]:
         """The tensors of a batch, `row.id` and `row.valid` aside, in order."""
-        return self._feed.streams.fields
+        return self._session.streams.fields
 
     def __repr__(self) -> str:
         """Return the numbers of files, row groups and rows, the order, and the first columns."""
-        manifest, options = self.manifest, self._feed.planner.options
+        manifest, options = self.manifest, self._session.planner.options
         files = f"{len(manifest.files):,} files, {manifest.num_row_groups:,} row groups"
         order = f"batch_size={options.batch_size}, shuffle={options.shuffle}"
         lines = [f"ParquetDataset: {files}, {manifest.num_rows:,} rows, {order}"]
@@ -360,7 +353,7 @@ class ParquetDataset(IterableOnly[Batch]):
     @property
     def num_epochs(self) -> int | None:
         """How many epochs one iteration reads; None for epoch after epoch without end."""
-        return self._feed.num_epochs
+        return self._session.num_epochs
 
     def marking_repeats(self) -> ParquetDataset:
         """Return a copy with `batch["row.valid"]`, as `even="pad"` has it: False for repeats.
@@ -368,7 +361,7 @@ class ParquetDataset(IterableOnly[Batch]):
         So an evaluation with `even="split"` can count each row once.
         """
         made = copy.copy(self)
-        made._feed.mark_repeats()
+        made._session = self._session.marking_repeats()
         return made
 
     def __iter__(self) -> Iteration:
@@ -384,15 +377,15 @@ class ParquetDataset(IterableOnly[Batch]):
                 DataLoader would stack them.
             RankMismatchError: Ranks disagree, see `check_ranks_agree`; the first time only.
         """
-        self._refuse_second_sharding()
+        self._session.refuse_second_sharding()
         refuse_second_batching(self)
         num_dropped = num_dropped_by_accelerate(self)
-        if self._feed.is_dynamic:
-            iteration: Iteration = DynamicIteration(self._feed)
+        if self._session.is_dynamic:
+            iteration: Iteration = DynamicIteration(self._session)
         elif num_dropped:
-            iteration = SkippingIteration(self._feed, num_dropped)
+            iteration = SkippingIteration(self._session, num_dropped)
         else:
-            iteration = Iteration(self._feed)
+            iteration = Iteration(self._session)
         end_orphaned_worker()
         return iteration
 
@@ -405,29 +398,21 @@ class ParquetDataset(IterableOnly[Batch]):
         a DataLoader worker it counts the worker's batches; `len(loader)` counts those of all
         workers.
         """
-        self._feed.refuse_dynamic("length")
-        topology = self._feed.membership.topology()
-        if not in_worker():
-            num_workers = num_workers_of_caller(self)
-            topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
-            return self._num_steps(topology, of_rank=True)
-        return self._num_steps(topology, of_rank=False)
+        self._session.refuse_dynamic("length")
+        worker = None if in_worker() else (0, max(1, num_workers_of_caller(self)))
+        return self._session.num_steps(self._session.topology(worker), of_rank=worker is not None)
 
     def num_steps(self, num_workers: int = 0) -> int:
         """Return the batches of this rank under a DataLoader with `num_workers` workers."""
-        self._feed.refuse_dynamic("number of steps")
+        self._session.refuse_dynamic("number of steps")
         checked_int("num_workers", num_workers, 0, 2**16)
-        topology = self._feed.membership.topology()
-        topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
-        return self._num_steps(topology, of_rank=True)
+        topology = self._session.topology((0, max(1, num_workers)))
+        return self._session.num_steps(topology, of_rank=True)
 
     @property
     def epoch(self) -> int:
         """The epoch of the iteration under way, or else that the next one will have."""
-        place = self._feed.live_place()
-        if place is None:
-            place = self._feed.progress.next_place()
-        return place.epoch
+        return self._session.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration read `epoch`; later iterations count up from there.
@@ -439,15 +424,8 @@ class ParquetDataset(IterableOnly[Batch]):
             ValueError: `epoch` is negative, or a loader of Accelerate that asks for it would
                 divide the batches among ranks a second time.
         """
-        self._refuse_second_sharding()
-        self._feed.progress.set_epoch(checked_int("epoch", epoch, 0, 2**62))
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Make the next iteration read `epoch` from its start, whatever state was loaded.
-
-        It is for data sets that read this one, as `mix` does.
-        """
-        self._feed.progress.begin_at(checked_int("epoch", epoch, 0, 2**62))
+        self._session.refuse_second_sharding()
+        self._session.set_epoch(checked_int("epoch", epoch, 0, 2**62))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the latest iteration: the batches that it has returned.
@@ -461,7 +439,7 @@ class ParquetDataset(IterableOnly[Batch]):
             RuntimeError: DataLoader workers iterated the data set. Only they know the state, which
                 torchdata's `StatefulDataLoader` asks them for.
         """
-        return self._feed.latest_state()
+        return self._session.latest_state()
 
     def state_at_row(self, num_rows: int) -> dict[str, Any]:
         """Return a state after `num_rows` rows of each rank in the present world.
@@ -473,18 +451,7 @@ class ParquetDataset(IterableOnly[Batch]):
         Raises:
             ValueError: The shares of `canonical_world_size` are not even.
         """
-        return self._feed.state_at_row(num_rows)
-
-    def reaches(self, num_workers: int = 0) -> list[Reach]:
-        """Return how far this rank is in the epoch under way or to come, for each worker."""
-        self._feed.refuse_dynamic("length")
-        topology = self._feed.membership.topology()
-        topologies = [topology]
-        if not in_worker() and num_workers > 0:
-            workers = range(num_workers)
-            rank, world_size = topology.rank, topology.world_size
-            topologies = [Topology(rank, world_size, of, num_workers) for of in workers]
-        return [self._feed.planner.reach(self._feed.present_place(of), of) for of in topologies]
+        return self._session.state_at_row(num_rows)
 
     def load_state_dict(self, state: dict[str, Any], other_data: OtherData = "error") -> None:
         """Make the next iteration resume where `state` was taken, without reading earlier rows.
@@ -506,7 +473,7 @@ class ParquetDataset(IterableOnly[Batch]):
                 options, or of other data with ``"error"``. The message names the difference. Or
                 `other_data` is another word.
         """
-        self._feed.load_state_dict(state, other_data)
+        self._session.load_state_dict(state, other_data)
 
     def seek(self, step: int) -> None:
         """Make batch `step` of the epoch, counted from 0, the next one, without reading others.
@@ -517,42 +484,36 @@ class ParquetDataset(IterableOnly[Batch]):
             TypeError: `step` is not an int.
             ValueError: The epoch has no such batch, or another world delivered it.
         """
-        self._feed.refuse_dynamic("step to go to")
+        self._session.refuse_dynamic("step to go to")
         step = checked_int("step", step, 0, 2**62)
-        latest = self._feed.live_iteration()
-        if latest is not None:
-            latest.seek(step)
-        else:
-            self._feed.progress.move(step)
+        self._session.seek(step)
 
     def skip(self, num_steps: int) -> None:
         """Pass over the next `num_steps` batches without reading them; see `seek`."""
-        self._feed.refuse_dynamic("step to go to")
+        self._session.refuse_dynamic("step to go to")
         num_steps = checked_int("num_steps", num_steps, 0, 2**62)
-        place = self._feed.live_place()
+        place = self._session.live_position()
         if place is not None:
             self.seek(place.steps_before + place.steps + num_steps)
         else:
-            self._feed.progress.move(num_steps, by=True)
+            self._session.move(num_steps, by=True)
 
     def get_shard_distribution_info(self) -> ShardDistribution:
         """Return how the row groups of the epoch are dealt among ranks and workers."""
-        self._feed.refuse_dynamic("distribution")
-        topology = self._feed.membership.topology()
-        place = self._feed.present_place(topology)
-        plan = self._feed.planner.present_plan(place)
+        self._session.refuse_dynamic("distribution")
+        topology = self._session.topology()
+        place = self._session.present_place(topology)
+        plan = self._session.planner.present_plan(place)
         return shard_distribution(self.manifest, plan, topology)
 
     def plan(self, epoch: int | None = None, num_workers: int = 0) -> EpochPlan:
         """Return the plan of `epoch` (None: the current one) for all ranks and workers."""
-        self._feed.refuse_dynamic("plan")
-        topology = self._feed.membership.topology()
-        if not in_worker():
-            topology = Topology(topology.rank, topology.world_size, 0, max(1, num_workers))
-        place = self._feed.present_place(topology)
+        self._session.refuse_dynamic("plan")
+        topology = self._session.topology(None if in_worker() else (0, max(1, num_workers)))
+        place = self._session.present_place(topology)
         if epoch is not None and epoch != place.epoch:
-            place = self._feed.planner.begin(epoch, topology)
-        return self._feed.planner.present_plan(place)
+            place = self._session.planner.begin(epoch, topology)
+        return self._session.planner.present_plan(place)
 
     def topology(self) -> Topology:
         """Return this process's data-parallel rank and DataLoader worker.
@@ -560,7 +521,7 @@ class ParquetDataset(IterableOnly[Batch]):
         Raises:
             ValueError: The environment and the arguments disagree about it.
         """
-        return self._feed.membership.topology()
+        return self._session.topology()
 
     def data_parallel_groups(self) -> list[dist.ProcessGroup | None]:
         """Return the process groups that make up the data-parallel ranks, slowest first.
@@ -568,7 +529,7 @@ class ParquetDataset(IterableOnly[Batch]):
         There is one for each data-parallel dimension of the mesh. Without a mesh it is the given
         group, or None for the default group.
         """
-        return self._feed.membership.data_parallel_groups()
+        return self._session.membership.data_parallel_groups()
 
     def check_ranks_agree(self, num_workers: int = 0) -> None:
         """Check that all ranks are about to read the same data in the same order.
@@ -596,7 +557,7 @@ class ParquetDataset(IterableOnly[Batch]):
                 raise it.
         """
         checked_int("num_workers", num_workers, 0, 2**16)
-        self._feed.rank_check.compare(partial(self._feed.standing, num_workers))
+        self._session.rank_check.compare(partial(self._session.standing, num_workers))
 
     def metrics(self, *, all_iterations: bool = False) -> Metrics:
         """Return how fast this process reads, and whether reading or the loop is slower.
@@ -613,14 +574,11 @@ class ParquetDataset(IterableOnly[Batch]):
                 within a worker `torch.utils.data.get_worker_info().dataset.metrics()` returns
                 them.
         """
-        if all_iterations:
-            return self._feed.totals.metrics()
-        self._feed.progress.check_own("data set", "metrics")
-        return self._feed.latest_totals.metrics()
+        return self._session.metrics(all_iterations=all_iterations)
 
     def close(self) -> None:
         """End all iterations of this process and free their memory. The data set stays usable."""
-        self._feed.close()
+        self._session.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes; a subclass may leave out those that cannot be copied."""
@@ -634,23 +592,12 @@ class ParquetDataset(IterableOnly[Batch]):
         """Return a copy that counts epochs on its own."""
         made = type(self).__new__(type(self))
         made.__setstate__(self.__getstate__())
-        made._feed = copy.copy(self._feed)
+        made._session = copy.copy(self._session)
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ParquetDataset:
         """Return `copy.copy`: copies share only objects that never change."""
         return copy.copy(self)
-
-    def _num_steps(self, topology: Topology, *, of_rank: bool) -> int:
-        place = self._feed.present_place(topology)
-        return self._feed.planner.num_steps(place, topology, of_rank=of_rank)
-
-    def _refuse_second_sharding(self) -> None:
-        # A user who declares one process for everything may have a loader divide it.
-        membership = self._feed.membership
-        reads_all = membership.is_alone and membership.topology().world_size == 1
-        if not reads_all:
-            refuse_second_sharding()
 
     def unbatched(
         self,
@@ -673,4 +620,4 @@ class ParquetDataset(IterableOnly[Batch]):
         Raises:
             TypeError: A processor or the transform cannot be called.
         """
-        return UnbatchedDataset(self, processors, transform)
+        return UnbatchedDataset(self, self._session, processors, transform)

@@ -97,9 +97,9 @@ def test_a_missing_package_is_one_line_of_what_to_install(
     data: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setitem(sys.modules, "sqlglot", None)
-    assert main(["plan", data, "--where", "x > 1"]) == 1
+    assert main(["plan", data, "--filter", "x > 1"]) == 1
     captured = capsys.readouterr()
-    assert captured.err.startswith("torchparquet: error: where as SQL needs sqlglot: pip install")
+    assert captured.err.startswith("torchparquet: error: filters in SQL need sqlglot: pip install")
     assert captured.err.count("\n") == 1
 
 

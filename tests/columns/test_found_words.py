@@ -68,7 +68,7 @@ def test_words_are_of_all_rows(tmp_path: Path) -> None:
     for options in (
         {"split": ("a", {"a": 0.01, "b": 0.99})},
         {"rows": [3]},
-        {"where": "i = 4"},
+        {"filters": "i = 4"},
         {"filters": [("i", "<", 100)]},
         {"shuffle": True, "rank": 1, "world_size": 2},
         {"manifest_cache": tmp_path / "cache"},

@@ -314,7 +314,7 @@ def test_what_does_not_fit(tmp_path: Path, column: Column, error: Any, message: 
         ({"vocab": []}, ValueError, "at least one word"),
         ({"vocab": "abc"}, TypeError, 'must be a sequence of str or bytes, "auto" or None'),
         ({"vocab": b"auto"}, TypeError, "must be a sequence of str or bytes"),
-        ({"vocab": "auto", "decode": "image"}, ValueError, "neither with vocab"),
+        ({"vocab": "auto", "decode": "image"}, ValueError, "does not go with vocab"),
         ({"vocab": "auto", "unit": "s"}, ValueError, "neither with vocab"),
         ({"vocab": b"abc"}, TypeError, "must be a sequence of str or bytes"),
         ({"vocab": {"a"}}, TypeError, "must be a sequence of str or bytes"),

@@ -222,14 +222,14 @@ def test_filters_and_shuffling(tmp_path: Path, layout: Any) -> None:
     found = rows_of(
         path,
         decryption_properties=decryption(),
-        filters=[("plain", ">=", 300)],
+        filters="plain >= 250 and length(words) > 6",
         shuffle=True,
         shuffle_window=2,
     )
     assert found["plain"] != sorted(found["plain"])
-    expected = example(200, first=300).to_pydict()
-    places = [row - 300 for row in found["plain"]]
-    assert {n: [v[i] for i in places] for n, v in expected.items()} == found
+    table = example().to_pydict()
+    assert sorted(found["plain"]) == [n for n in range(250, 500) if len(table["words"][n]) > 6]
+    assert {n: [v[i] for i in found["plain"]] for n, v in table.items()} == found
 
 
 @pytest.mark.parametrize(
@@ -238,8 +238,16 @@ def test_filters_and_shuffling(tmp_path: Path, layout: Any) -> None:
 def test_filters_without_all_keys(tmp_path: Path, layout: str, keys: Any) -> None:
     path = write_encrypted(tmp_path / "a.parquet", example(), LAYOUTS[layout])
     properties = None if keys is None else decryption(keys)
-    with pytest.raises(EncryptedFileError, match=r"filters need a key.*a\.parquet"):
+    with pytest.raises(
+        EncryptedFileError, match=r"filters must have the key .*'words'.*a\.parquet"
+    ):
         rows_of(path, filters=[("words", "==", "word 1")], decryption_properties=properties)
+    # Keys of paths need no others.
+    folder = tmp_path / "day=1"
+    folder.mkdir()
+    Path(path).rename(folder / "a.parquet")
+    options: dict[str, Any] = {"columns": ["plain"], "decryption_properties": properties}
+    assert rows_of(folder, **options) == rows_of(folder, filters="day = 1", **options)
 
 
 @pytest.mark.parametrize(

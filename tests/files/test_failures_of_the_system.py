@@ -47,8 +47,8 @@ def by_commands(path: Path) -> Callable[[], Any]:
 
 
 def by_conditions(path: Path) -> Callable[[], Any]:
-    fragments = Fragments(read_manifest([str(path)]), None)
-    return lambda: fragments.fragment(0, {})
+    fragments = Fragments(read_manifest([str(path)]), None, None)
+    return lambda: fragments.footer(0, {})
 
 
 @pytest.mark.parametrize("reading", [by_commands, by_conditions])
@@ -68,7 +68,7 @@ def test_damage_is_still_damage(path: Path, content: bytes) -> None:
     with pytest.raises(CorruptFileError):
         read_footer(str(path))
     with pytest.raises(CorruptFileError):
-        ParquetDataset(path, batch_size=1, where="x > 3")
+        ParquetDataset(path, batch_size=1, filters="x > 3")
 
 
 def test_a_lack_of_memory_stays_one() -> None:

@@ -19,10 +19,10 @@ import pytest
 PROGRAM = """
     import os, sys, torch, pyarrow.dataset
     from torchparquet import ParquetDataset
-    ParquetDataset(sys.argv[1] + "/f0.parquet", batch_size=8, where="x >= 0")
+    ParquetDataset(sys.argv[1] + "/f0.parquet", batch_size=8, filters="x >= 0")
     print(os.getpid(), flush=True)
     sys.stdin.readline()
-    ParquetDataset(sys.argv[1], batch_size=8, where=sys.argv[2] or None)
+    ParquetDataset(sys.argv[1], batch_size=8, filters=sys.argv[2] or None)
 """
 NUM_FILES, NUM_ROW_GROUPS, DELAY_MS = 400, 400, 30
 

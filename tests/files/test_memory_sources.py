@@ -258,27 +258,6 @@ def test_a_pickle_is_read_by_another_process(data: Any) -> None:
     assert run(program, pickle.dumps(dataset)) == f"{batches_of(dataset)}\n"
 
 
-def test_filters_leave_the_row_groups_that_they_leave_on_disk(data: Any, on_disk: str) -> None:
-    for filters in ([("id", ">", 700)], [("x", "<", 10.0)], [[("id", "=", 5)], [("id", "=", 400)]]):
-        options: dict[str, Any] = {"batch_size": 10, "filters": filters, "row_ids": True}
-        here, there = ParquetDataset(data, **options), ParquetDataset(on_disk, **options)
-        assert here.manifest.row_group_in_file.tolist() == there.manifest.row_group_in_file.tolist()
-        assert len(here.manifest.row_group_in_file) < len(ROW_GROUPS)
-        assert batches_of(here) == batches_of(there)
-    table = ParquetDataset(rows_table(0, 640), batch_size=5, filters=[("id", ">=", 633)])
-    assert ids_of(table) == list(range(630, 640))
-    both = [data, encoded(rows_table(5000, 40))]
-    assert ids_of(ParquetDataset(both, batch_size=9, filters=[("id", ">", 4000)])) == list(
-        range(5000, 5040)
-    )
-    with pytest.raises(ValueError, match=r"filters leave no row group of 7"):
-        ParquetDataset(data, batch_size=1, filters=[("id", "<", 0)])
-    with pytest.raises(
-        ValueError, match=r"'nope' in '<buffer>', which filters name; there are 'id'"
-    ):
-        ParquetDataset(data, batch_size=1, filters=[("nope", "<", 0)])
-
-
 # Identity
 
 

@@ -25,7 +25,8 @@ NUM_ROWS = 240
 def drawn(batch: dict[str, Any]) -> dict[str, Any]:
     """Return the batch with a value that follows from a column, and one that is drawn."""
     tokens = batch["tokens"]
-    assert (tokens.values if isinstance(tokens, Jagged) else tokens).device.type == "cpu"
+    values: Any = tokens.values if isinstance(tokens, Jagged) else tokens
+    assert values.device.type == "cpu"
     sums = torch.tensor([int(tokens[row].sum()) for row in range(len(tokens))])
     numbers = np.random.default_rng(batch_seed()).integers(1 << 40, size=len(tokens))
     return batch | {"sum": sums, "drawn": torch.from_numpy(numbers)}

@@ -283,19 +283,6 @@ def test_set_epoch_while_workers_are_at_work(data: Any) -> None:
         assert sorted(ids_of(iterator)) == planned(dataset, epoch, 3)
 
 
-def test_set_epoch_between_the_workers_of_one_iteration(data: Any) -> None:
-    """The second worker may begin after the user's `set_epoch` for the next iteration."""
-    from torchparquet._impl.native import begin_iteration, epoch_of, num_iterations, set_epoch_of
-
-    words = open_dataset(data)._feed.progress._epochs._words()
-    iteration = begin_iteration(words, 17, 0)
-    epoch = epoch_of(words, iteration)
-    set_epoch_of(words, num_iterations(words), 5)
-    assert begin_iteration(words, 17, 1) == iteration
-    assert epoch_of(words, iteration) == epoch
-    assert epoch_of(words, num_iterations(words)) == 5
-
-
 @pytest.mark.parametrize("persistent", [False, True])
 def test_main_process_and_workers_in_turn(data: Any, persistent: bool) -> None:
     """A fork after threads have run here, and epochs that count on across processes."""

@@ -7,6 +7,7 @@ the states of new cases, and leaves those that exist as they are.
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from torchparquet import Column, Pack, ParquetDataset
+from torchparquet import Column, Pack, ParquetDataset, mix
 from torchparquet._impl.files.manifest_reading import read_manifest
 
 GOLDEN = Path(__file__).parent / "golden"
 STATES = GOLDEN / "states.json"
+MIX_STATES = GOLDEN / "mix_states.json"
 
 CASES: dict[str, dict[str, Any]] = {
     "all columns": {},
@@ -43,6 +45,32 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+MIXES: dict[str, dict[str, Any]] = {
+    **{f"mix, {stopping}": {"stopping": stopping} for stopping in ("all_exhausted", "repeat")},
+    "mixed rows": {"within_batch": True, "batch_size": 6},
+    "mixed rows, repeat": {"within_batch": True, "batch_size": 6, "stopping": "repeat"},
+    "rows": {},
+    "rows of a mix": {"stopping": "all_exhausted"},
+    "mix of a mix": {"stopping": "repeat"},
+    "mixed rows of a mix": {"within_batch": True, "batch_size": 7},
+}
+
+
+def opened_mix(case: str) -> Any:
+    world_size = 1 if case.endswith("of a mix") and case != "rows of a mix" else 2
+    order = {"columns": ["id"], "shuffle": True, "shuffle_window": 2, "world_size": world_size}
+    first, second = (
+        ParquetDataset(GOLDEN / "kinds.parquet", batch_size=4 + i, seed=3 + i, rank=0, **order)
+        for i in range(2)
+    )
+    if case == "rows":
+        return first.unbatched()
+    if world_size == 1:
+        return mix([mix([first, second], weights=[1, 2]), first], seed=1, **MIXES[case])
+    mixed = mix([first, second], weights=[3, 1], seed=2, **MIXES[case])
+    return mixed.unbatched() if case == "rows of a mix" else mixed
+
+
 def opened(case: str, file: Path = GOLDEN / "kinds.parquet") -> ParquetDataset:
     options = {"batch_size": 4, "rank": 1, "world_size": 2, **CASES[case]}
     return ParquetDataset(file, **options)
@@ -59,6 +87,14 @@ def test_a_state_that_was_saved_before_resumes(case: str) -> None:
     dataset = opened(case)
     dataset.load_state_dict(golden["state"])
     assert seen(next(iter(dataset))) == golden["next"]
+
+
+@pytest.mark.parametrize("case", MIXES)
+def test_a_state_of_a_mix_or_of_rows_resumes(case: str) -> None:
+    golden = json.loads(MIX_STATES.read_text())[case]
+    dataset = opened_mix(case)
+    dataset.load_state_dict(golden["state"])
+    assert [item["id"].tolist() for item in islice(dataset, 5)] == golden["next"]
 
 
 def test_the_names_of_types_stay_as_they_are(tmp_path: Path) -> None:
@@ -133,6 +169,16 @@ def write() -> None:
             state = json.loads(json.dumps(dataset.state_dict()))
             states[case] = {"state": state, "next": seen(next(batches))}
     STATES.write_text(json.dumps(states, indent=1) + "\n")
+    states = json.loads(MIX_STATES.read_text()) if MIX_STATES.exists() else {}
+    for case in MIXES:
+        if case not in states:
+            items = iter(dataset := opened_mix(case))
+            for _ in range(3):
+                next(items)
+            state = json.loads(json.dumps(dataset.state_dict()))
+            states[case] = {"state": state, "next": [x["id"].tolist() for x in islice(items, 5)]}
+    lines = [f"{json.dumps(case)}: {json.dumps(state)}" for case, state in states.items()]
+    MIX_STATES.write_text("{\n" + ",\n".join(lines) + "\n}")
 
 
 if __name__ == "__main__":

@@ -91,10 +91,10 @@ class InterruptAtLine(Interrupt):
 
 def is_after_the_count(frame: FrameType) -> bool:
     """True if the item is counted: no call follows, and so no handler of a signal runs."""
-    if frame.f_code.co_name != "__next__" or not frame.f_code.co_filename.endswith("course.py"):
-        return False
     names = frame.f_locals
-    return "after" in names and names["course"].position is names["after"]
+    if frame.f_code.co_name != "__next__" or not {"progress", "after"} <= names.keys():
+        return False
+    return bool(names["progress"].position is names["after"])
 
 
 @pytest.fixture(scope="module")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from torch.utils.data import DataLoader, Subset, random_split
 
+import torchparquet
 from torchparquet import ParquetDataset, mix
 
+PACKAGE = str(Path(torchparquet.__file__).parent)
+NATIVE = "torchparquet._impl._core"
 NUM_ROWS = 400
 TABLE = pa.table({"x": list(range(NUM_ROWS))})
 
@@ -49,7 +56,9 @@ def test_a_second_thread_in_next_is_refused_in_words(kind: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(next, iterator)
         assert held.begun.wait(60)
-        with pytest.raises(RuntimeError, match=r"another thread.*lock around next"):
+        with pytest.raises(
+            RuntimeError, match=r"one thread at a time: give each thread its own iterator"
+        ):
             next(iterator)
         held.may_go_on.set()
         found = [first.result(), *iterator]
@@ -76,6 +85,88 @@ def test_threads_that_take_turns_get_each_batch_once() -> None:
     for thread in threads:
         thread.join()
     assert sorted(found) == list(range(NUM_ROWS))
+
+
+# What an iterator can do beside `next`
+
+
+def opened(kind: str) -> Any:
+    dataset = open_dataset(even="dynamic" if kind == "dynamic" else "split")
+    rows: Any = {"within_batch": True, "batch_size": 20} if kind == "mix of rows" else {}
+    if kind.startswith(("mix", "rows of a mix")):
+        dataset = mix([dataset, open_dataset()], **rows)  # type: ignore[assignment]
+    return dataset.unbatched() if kind.startswith("rows") else dataset
+
+
+ITERATORS = ["data set", "rows", "mix", "mix of rows", "rows of a mix", "dynamic"]
+
+
+@pytest.mark.parametrize("kind", ITERATORS)
+def test_every_iterator_has_a_state_or_says_why_not(kind: str) -> None:
+    iterator, other = iter(opened(kind)), iter(opened(kind))
+    next(iterator), next(iterator)
+    if kind == "dynamic":
+        for call in (iterator.state_dict, lambda: iterator.load_state_dict({})):
+            with pytest.raises(TypeError, match="has no state"):
+                call()
+        return
+    state = iterator.state_dict()
+    rest = [item["x"].tolist() for item in iterator]
+    next(other)
+    other.load_state_dict(state)
+    assert [item["x"].tolist() for item in other] == rest
+    iterator.load_state_dict(state)  # one that has ended too
+    assert [item["x"].tolist() for item in iterator] == rest
+
+
+@pytest.mark.parametrize("kind", ITERATORS)
+def test_every_iterator_seeks_or_says_why_not(kind: str) -> None:
+    iterator = iter(opened(kind))
+    next(iterator)
+    if kind != "data set":
+        with pytest.raises(TypeError, match="no step to go to"):
+            iterator.seek(3)
+        next(iterator)
+        return
+    iterator.seek(3)
+    assert next(iterator)["x"].tolist() == list(range(60, 80))
+
+
+@pytest.mark.parametrize("kind", ITERATORS)
+def test_no_iterator_can_be_pickled(kind: str) -> None:
+    with pytest.raises(TypeError, match="cannot pickle"):
+        pickle.dumps(iter(opened(kind)))
+
+
+# Few frames between the loop and the native reader
+
+
+def frames_down_to_the_reader(call: Callable[[], Any]) -> int:
+    """The frames of the package below which the native reader is asked for a batch."""
+    found: list[int] = []
+
+    def note(frame: FrameType | None, event: str, argument: Any) -> None:
+        if event == "c_call" and (argument.__module__, argument.__name__) == (NATIVE, "next"):
+            depth = 0
+            while frame is not None:
+                depth += frame.f_code.co_filename.startswith(PACKAGE)
+                frame = frame.f_back
+            found.append(depth)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return max(found)
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"transform": dict}])
+def test_few_frames_lie_between_the_loop_and_the_reader(options: dict[str, Any]) -> None:
+    iterator = iter(open_dataset(**options))
+    assert frames_down_to_the_reader(lambda: next(iterator)) <= 10
+    for _ in range(5):
+        assert frames_down_to_the_reader(lambda: next(iterator)) <= 6
 
 
 # Items by number

@@ -61,10 +61,11 @@ def test_a_longer_look_takes_one() -> None:
     assert rows_of(looked) == rows_of(other)
 
 
-def test_iterators_side_by_side_are_of_different_epochs() -> None:
-    dataset = open_dataset()
+@pytest.mark.parametrize("kind", ["data set", "rows", "mix", "mix of rows"])
+def test_iterators_side_by_side_are_of_different_epochs(kind: str) -> None:
+    dataset = KINDS[kind]()
     first, second = [list(pair) for pair in zip(*zip(dataset, dataset, strict=True), strict=True)]
-    fresh = open_dataset()
+    fresh = KINDS[kind]()
     assert rows_of(first) == rows_of(fresh)
     assert rows_of(second) == rows_of(fresh)
     assert dataset.epoch == 2
@@ -140,10 +141,11 @@ def by_workers(dataset: Any, num_workers: int, method: str = "fork") -> list[int
     ("num_workers", "method"),
     [(1, "fork"), (2, "fork"), pytest.param(2, "spawn", marks=pytest.mark.long)],
 )
+@pytest.mark.parametrize("kind", ["data set", "mix", "mix of rows"])
 def test_workers_begin_the_epoch_after_that_of_an_iterator_in_use(
-    num_workers: int, method: str
+    kind: str, num_workers: int, method: str
 ) -> None:
-    dataset, other = open_dataset(), open_dataset()
+    dataset, other = KINDS[kind](), KINDS[kind]()
     batches = iter(dataset)
     looked = rows_of([next(batches)])
     found = [by_workers(dataset, num_workers, method) for _ in range(2)]
@@ -154,16 +156,6 @@ def test_workers_begin_the_epoch_after_that_of_an_iterator_in_use(
         other.set_epoch(epoch)
         expected.append(by_workers(other, num_workers))
     assert found == [*expected, rows_of(other)]
-
-
-@pytest.mark.parametrize("kind", ["mix", "mix of rows"])
-def test_a_mix_in_use_beside_workers_leaves_out_no_epoch(kind: str) -> None:
-    mixed, other = KINDS[kind](), KINDS[kind]()
-    batches = iter(mixed)
-    looked = rows_of([next(batches)])
-    by_workers(mixed, 1)
-    assert looked + rows_of(batches) == rows_of(other)
-    assert rows_of(mixed) == rows_of(other)
 
 
 def test_batch_by_batch_from_new_iterators_is_warned_of() -> None:

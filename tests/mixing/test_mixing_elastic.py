@@ -410,29 +410,14 @@ def test_seek_goes_to_a_whole_batch(paths: Any) -> None:
     assert rows_in([next(batches)]) == [whole[3]]
 
 
-def test_states_of_mixes_saved_before_rows_were_counted_in_legs(paths: Any) -> None:
-    """The state of a data set before its first held batch, and how many rows of that are used."""
-    mixed = open_mix(paths, "rows")
-    stream = iter(mixed)
-    taken = [next(stream) for _ in range(4)]
-    state = mixed.state_dict()
-    for source in state["sources"]:
-        world, workers, batch_size, steps, *rows = source["state"]["legs"][0]
-        source["state"]["legs"] = [[world, workers, batch_size, steps]]
-        source["used"] = sum(rows)
-        source["taken"] = steps * batch_size + source["used"]
-    state["progress"]["sizes"] = list(ROWS)
-    del state["progress"]["over"]
-    assert any(source["used"] for source in state["sources"])
-    resumed = open_mix(paths, "rows")
-    resumed.load_state_dict(state)
-    assert rows_in(resumed) == rows_in(stream)
-    found = list(itertools.chain(*map(rows_of, taken)))
-    for rank in range(3):
-        resumed = open_mix(paths, "rows", rank, 3)
-        resumed.load_state_dict(state)
-        found += itertools.chain(*map(rows_of, resumed))
-    assert Counter(found) == Counter(every_row())
+@pytest.mark.parametrize("kind", [*KINDS, "rows one by one"])
+def test_a_state_of_a_release_before_is_refused(paths: Any, kind: str) -> None:
+    mixed = open_mix(paths, kind)
+    dataset = mixed.unbatched() if kind == "rows one by one" else mixed
+    state = dataset.state_dict()
+    (state["state"] if dataset is not mixed else state)["format"] = 1
+    with pytest.raises(ValueError, match=r"format 2, got format 1.*another release"):
+        dataset.load_state_dict(state)
 
 
 @pytest.mark.parametrize("kind", KINDS)

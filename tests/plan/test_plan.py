@@ -403,7 +403,7 @@ def test_options_take_the_ends_of_their_ranges() -> None:
 @pytest.mark.parametrize("index", [-1, 6])
 def test_share_and_rank_must_exist(index: int) -> None:
     plan = make_plan([1, 2], world_size=3, num_workers=2)
-    with pytest.raises(ValueError, match=f"index must be >= 0 and < 6, got {index}"):
+    with pytest.raises(ValueError, match=f"index must be (>= 0|< 6), got {index}"):
         plan.share(index)
-    with pytest.raises(ValueError, match=f"rank must be >= 0 and < 3, got {index}"):
+    with pytest.raises(ValueError, match=f"rank must be (>= 0|< 3), got {index}"):
         plan.num_steps(index)

@@ -106,5 +106,5 @@ def test_frames_that_hold_the_process_group(group: str, raised_in: str) -> None:
 @pytest.mark.parametrize("imported", ["torchparquet", "nothing"])
 def test_defaults_of_torch_that_hold_the_process_group(imported: str) -> None:
     left = threads_left(TRAINING, imported)
-    # If none stays without torchparquet, torch holds no group, and group_lifetime can go.
+    # If none stays without torchparquet, torch holds no group: that import can go from start.py.
     assert left == 0 if imported == "torchparquet" else left > 0

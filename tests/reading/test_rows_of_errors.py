@@ -58,10 +58,10 @@ READ: dict[str, tuple[Any, type[Exception], str]] = {
 }
 SELECTIONS: dict[str, dict[str, Any]] = {
     "all": {},
-    "where": {"where": "key % 7 = 6 or key % 50 = 1"},
-    "few": {"where": f"key = {BAD_ROW}"},
+    "filters": {"filters": "key % 7 = 6 or key % 50 = 1"},
+    "few": {"filters": f"key = {BAD_ROW}"},
     "shuffled": {"shuffle": True},
-    "shuffled where": {"shuffle": True, "where": "key % 3 = 1"},
+    "shuffled where": {"shuffle": True, "filters": "key % 3 = 1"},
     "one per chunk": {"batch_size": None},
     "little memory": {"max_memory": "64KiB"},
 }
@@ -144,7 +144,7 @@ def test_a_document_that_is_packed_is_named_in_its_row_group(data: Path, where: 
     columns = {"list": Column("list", dtype="int8")}
     pack = Pack("list", length=16)
     with pytest.raises(CastError, match="int8: 400") as caught:
-        list(ParquetDataset(data, batch_size=4, columns=columns, pack=pack, where=where))
+        list(ParquetDataset(data, batch_size=4, columns=columns, pack=pack, filters=where))
     message = str(caught.value)
     assert f"row {BAD_ROW % GROUP_ROWS} of its row group" in message
     assert "row.id" not in message

@@ -16,7 +16,7 @@ from torchparquet import ByLength, Pack, ParquetDataset
 WAYS: dict[str, dict[str, Any]] = {
     "packed": {"batch_size": 3, "pack": Pack("tokens", 64, "best_fit", separator=0)},
     "in order": {"batch_size": 3, "pack": Pack("tokens", 64)},
-    "some documents": {"batch_size": 3, "pack": Pack("tokens", 64), "where": "number % 3 = 0"},
+    "some documents": {"batch_size": 3, "pack": Pack("tokens", 64), "filters": "number % 3 = 0"},
     "by length": {"batch_size": ByLength("tokens", 500), "shuffle": True},
 }
 

@@ -75,39 +75,44 @@ CONDITIONS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("where", CONDITIONS, ids=str)
-def test_only_row_groups_that_may_match_are_read(path: Path, where: Any) -> None:
+@pytest.mark.parametrize("condition", CONDITIONS, ids=str)
+def test_only_row_groups_that_may_match_are_read(path: Path, condition: Any) -> None:
     spoil(path, {ROW // GROUP_ROWS})
-    dataset = ParquetDataset(path, batch_size=8, where=where, columns=["n"], row_ids=True)
+    dataset = ParquetDataset(path, batch_size=8, filters=condition, columns=["n"], row_ids=True)
     assert ids_of(dataset).tolist() == [ROW]
 
 
 @pytest.mark.parametrize(
-    "where", [f"n <> {WANTED}", f"n = {WANTED} or small > 5", f"not (n = {WANTED})", "n = small"]
+    "condition",
+    [f"n <> {WANTED}", f"n = {WANTED} or small > 5", f"not (n = {WANTED})", "n = small"],
 )
-def test_other_conditions_read_all(path: Path, where: str) -> None:
+def test_other_conditions_read_all(path: Path, condition: str) -> None:
     spoil(path, {ROW // GROUP_ROWS})
     with pytest.raises(CorruptFileError):
-        ParquetDataset(path, batch_size=8, where=where, columns=["n"])
+        ParquetDataset(path, batch_size=8, filters=condition, columns=["n"])
 
 
-@pytest.mark.parametrize("where", [*CONDITIONS[:7], "maybe = 6", "maybe in (6, 12, 7)", "n = 3"])
-def test_the_rows_are_those_of_duckdb(path: Path, where: str) -> None:
-    query = f"select file_row_number from read_parquet('{path}', file_row_number=1) where {where}"
+@pytest.mark.parametrize(
+    "condition", [*CONDITIONS[:7], "maybe = 6", "maybe in (6, 12, 7)", "n = 3"]
+)
+def test_the_rows_are_those_of_duckdb(path: Path, condition: str) -> None:
+    query = (
+        f"select file_row_number from read_parquet('{path}', file_row_number=1) where {condition}"
+    )
     with duckdb.connect() as connection:
         expected = [row for (row,) in connection.sql(query).fetchall()]
     if not expected:
         with pytest.raises(ValueError, match="no row of 4000 is left"):
-            ParquetDataset(path, batch_size=8, where=where)
+            ParquetDataset(path, batch_size=8, filters=condition)
         return
-    dataset = ParquetDataset(path, batch_size=8, where=where, columns=["n"], row_ids=True)
+    dataset = ParquetDataset(path, batch_size=8, filters=condition, columns=["n"], row_ids=True)
     assert sorted(ids_of(dataset).tolist()) == sorted(expected)
 
 
 def test_values_that_can_be_read_once(path: Path) -> None:
     for wanted in ([WANTED], (WANTED,), {WANTED}, iter([WANTED]), map(int, [WANTED])):
-        where = [[("n", "in", wanted)], [("n", "in", [values(3)])]]
-        dataset = ParquetDataset(path, batch_size=8, where=where, columns=["n"], row_ids=True)
+        condition = [[("n", "in", wanted)], [("n", "in", [values(3)])]]
+        dataset = ParquetDataset(path, batch_size=8, filters=condition, columns=["n"], row_ids=True)
         assert ids_of(dataset).tolist() == [3, ROW]
 
 
@@ -118,14 +123,16 @@ def test_a_filter_that_is_none_rules_out_nothing(path: Path) -> None:
         offset = metadata.row_group(number).column(0).bloom_filter_offset
         content[offset : offset + 4] = b"\xff" * 4
     path.write_bytes(content)
-    dataset = ParquetDataset(path, batch_size=8, where=f"n = {WANTED}", columns=["n"], row_ids=True)
+    dataset = ParquetDataset(
+        path, batch_size=8, filters=f"n = {WANTED}", columns=["n"], row_ids=True
+    )
     assert ids_of(dataset).tolist() == [ROW]
 
 
 def test_sources_in_memory(path: Path) -> None:
     content = path.read_bytes()
     dataset = ParquetDataset(
-        content, batch_size=8, where=f"n = {WANTED}", columns=["n"], row_ids=True
+        content, batch_size=8, filters=f"n = {WANTED}", columns=["n"], row_ids=True
     )
     assert ids_of(dataset).tolist() == [ROW]
 
@@ -133,6 +140,6 @@ def test_sources_in_memory(path: Path) -> None:
 def test_random_values_are_found(path: Path, table: pa.Table) -> None:
     rng = np.random.default_rng(1)
     for row in rng.integers(0, NUM_ROWS, 20).tolist():
-        where = [("text", "=", table["text"][row].as_py())]
-        dataset = ParquetDataset(path, batch_size=8, where=where, columns=["n"], row_ids=True)
+        condition = [("text", "=", table["text"][row].as_py())]
+        dataset = ParquetDataset(path, batch_size=8, filters=condition, columns=["n"], row_ids=True)
         assert ids_of(dataset).tolist() == [row]

@@ -58,8 +58,8 @@ def write(path: Path, table: pa.Table, **options: Any) -> Path:
     return path
 
 
-def found(path: Any, where: Any) -> list[int]:
-    dataset = ParquetDataset(path, batch_size=16, where=where, columns=["row"], row_ids=True)
+def found(path: Any, filters: Any) -> list[int]:
+    dataset = ParquetDataset(path, batch_size=16, filters=filters, columns=["row"], row_ids=True)
     return list(ids_of(dataset).tolist())
 
 
@@ -99,9 +99,9 @@ def test_two_columns_that_agree_in_no_page(tmp_path: Path) -> None:
     spoil(path, keep={2})
     assert found(path, "x >= 250 and text >= '150'") == [250]
     spoil(path, keep=set())
-    for where in ("x >= 290 and text >= '190'", "few = '2' and x < 190", "x < 20 and few is null"):
+    for sql in ("x >= 290 and text >= '190'", "few = '2' and x < 190", "x < 20 and few is null"):
         with pytest.raises(ValueError, match="no row of 400 is left"):
-            found(path, where)
+            found(path, sql)
 
 
 def test_pages_of_nulls(tmp_path: Path) -> None:

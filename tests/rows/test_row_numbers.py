@@ -118,7 +118,7 @@ def test_more_rows_than_int32_counts(tmp_path: Path) -> None:
     for options, expected in (
         ({"rows": flagged}, flagged),
         ({"rows": np.setdiff1d(others, flagged)}, np.setdiff1d(others, flagged)),
-        ({"where": "flag"}, flagged),
+        ({"filters": "flag"}, flagged),
     ):
         dataset = ParquetDataset(path, batch_size=8, row_ids=True, **options)
         np.testing.assert_array_equal(ids_of(dataset), expected)

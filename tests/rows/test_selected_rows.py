@@ -224,9 +224,9 @@ def test_values_of_other_rows_need_not_fit(tmp_path: Path, dictionary: bool, enc
         options["column_encoding"] = encoding
     pq.write_table(pa.table({"x": numbers}), tmp_path / "a.parquet", **options)
 
-    def read(where: str) -> list[int]:
+    def read(sql: str) -> list[int]:
         columns = {"x": Column("x", dtype="int8")}
-        dataset = ParquetDataset(tmp_path, batch_size=999, columns=columns, where=where)
+        dataset = ParquetDataset(tmp_path, batch_size=999, columns=columns, filters=sql)
         return [number for batch in dataset for number in batch["x"].tolist()]
 
     assert read("x < 128") == numbers[numbers < 128].tolist()

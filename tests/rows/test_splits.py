@@ -141,7 +141,7 @@ def test_wrong_splits_say_what_is_wrong(stored: Stored) -> None:
 
 def test_rows_must_hold_where_rows_and_split(stored: Stored) -> None:
     rows = np.arange(0, 10_001, 2)
-    both = open_rows(stored.path, where="small < 25", rows=rows, split=("train", PARTS))
+    both = open_rows(stored.path, filters="small < 25", rows=rows, split=("train", PARTS))
     small = stored.table["small"].fill_null(99).to_numpy()
     train = ids_of(open_rows(stored.path, split=("train", PARTS)))
     expected = [row for row in train.tolist() if row % 2 == 0 and small[row] < 25]

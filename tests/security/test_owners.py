@@ -52,7 +52,7 @@ DISTRUSTED = [
 def count(data: Path, cache: Path) -> int:
     """Read by a manifest cache, and by the file of selected rows beside it."""
     dataset = ParquetDataset(
-        data, batch_size=4, columns=["x"], where="s = 'a'", manifest_cache=cache
+        data, batch_size=4, columns=["x"], filters="s = 'a'", manifest_cache=cache
     )
     return sum(len(batch["x"]) for batch in dataset)
 

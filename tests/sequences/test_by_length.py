@@ -224,7 +224,7 @@ def test_a_row_that_is_too_long_is_named(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", [[1, 2], [3, 40]])
     with pytest.raises(ValueError, match=r"a\.parquet', row group 1, row 1 has 40"):
         ParquetDataset(tmp_path, batch_size=ByLength("tokens", 30))
-    batches = list(ParquetDataset(tmp_path, batch_size=ByLength("tokens", 30), where="label < 3"))
+    batches = list(ParquetDataset(tmp_path, batch_size=ByLength("tokens", 30), filters="label < 3"))
     assert torch.cat([batch["label"] for batch in batches]).sort().values.tolist() == [0, 1, 2]
 
 

@@ -220,7 +220,7 @@ def test_some_documents_are_packed(tmp_path: Path) -> None:
                 tmp_path,
                 batch_size=2,
                 pack=pack,
-                where="language = 'de'",
+                filters="language = 'de'",
                 row_ids=True,
                 **options,
             )
@@ -316,7 +316,7 @@ def test_columns_out_of_step_are_named(tmp_path: Path) -> None:
             "length does not go with pack",
         ),
         ({"pack": "tokens"}, "pack must be a Pack"),
-        ({"pack": Pack("tokens", 4), "where": "language = 'xx'"}, "no row"),
+        ({"pack": Pack("tokens", 4), "filters": "language = 'xx'"}, "no row"),
     ],
 )
 def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, Any], message: str) -> None:

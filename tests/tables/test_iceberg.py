@@ -79,7 +79,7 @@ def test_renamed_swapped_added_and_dropped_columns(catalog: Any) -> None:
     assert expected[0] in rows_of(table, columns)
     for where in CONDITIONS_ON_RENAMED:
         wanted = table_rows(table.scan(row_filter=where).to_arrow(), columns)
-        assert sorted_rows(rows_of(table, columns, where=where)) == sorted_rows(wanted)
+        assert sorted_rows(rows_of(table, columns, filters=where)) == sorted_rows(wanted)
     split = [
         row["id"]
         for name in ("one", "other")
@@ -110,16 +110,16 @@ def test_conditions_on_renamed_nested_columns_are_refused(catalog: Any, kind: st
         update.rename_column("s", "t")
         update.rename_column("l", "m")
     options: dict[str, Any] = {"batch_size": 4, "columns": ["id"]}
-    with pytest.raises(ValueError, match="rows cannot be selected by column 't'"):
-        ParquetDataset(table, where=pc.field("t").is_valid(), **options)
-    dataset = ParquetDataset(table, where="m is not null and id > 3", **options)
+    with pytest.raises(ValueError, match="rows cannot be filtered by column 't'"):
+        ParquetDataset(table, filters=pc.field("t").is_valid(), **options)
+    dataset = ParquetDataset(table, filters="m is not null and id > 3", **options)
     assert [value for batch in dataset for value in batch["id"].tolist()] == [4, 5]
 
 
 def test_a_name_with_a_dot_is_no_field(catalog: Any) -> None:
     data = pa.table({"a": [13, 14], "a.b": [1, 2]})
     table = created(catalog, data)
-    dataset = ParquetDataset(table, batch_size=2, columns=["a"], where="a = 13")
+    dataset = ParquetDataset(table, batch_size=2, columns=["a"], filters="a = 13")
     assert next(iter(dataset))["a"].tolist() == [13]
 
 
@@ -134,12 +134,10 @@ def test_a_column_that_was_dropped_and_comes_again(catalog: Any, number: int) ->
     table.append(numbers(4, 6 + number, x=pa.array(range(4, 6 + number), pa.int32())))
     expected = table_rows(table.scan().to_arrow(), ["id", "x"])
     assert sorted_rows(rows_of(table)) == sorted_rows(expected)
-    assert [row["x"] for row in rows_of(table, where="x > 0")] == list(range(4, 6 + number))
-    assert [row["id"] for row in rows_of(table, where="x is null")] == list(range(4))
-    with pytest.raises(ValueError, match="is left by where"):
-        ParquetDataset(table, batch_size=2, where="x >= 100")
-    with pytest.raises(ValueError, match="'x' by another name"):
-        ParquetDataset(table, batch_size=2, filters=[("x", ">", 0)])
+    assert [row["x"] for row in rows_of(table, filters="x > 0")] == list(range(4, 6 + number))
+    assert [row["id"] for row in rows_of(table, filters="x is null")] == list(range(4))
+    with pytest.raises(ValueError, match="is left by filters"):
+        ParquetDataset(table, batch_size=2, filters="x >= 100")
 
 
 def with_defaults(table: Any, defaults: dict[str, Any]) -> Any:
@@ -176,10 +174,10 @@ def test_defaults_of_columns_that_files_lack(catalog: Any) -> None:
             with duckdb.connect() as connection:
                 connection.register("expected", expected)
                 left = connection.sql(f"select * from expected where {where}").to_arrow_table()
-        assert sorted_rows(rows_of(table, ["id", "x"], where=where)) == table_rows(
+        assert sorted_rows(rows_of(table, ["id", "x"], filters=where)) == table_rows(
             left.sort_by("id"), ["id", "x"]
         )
-        assert dict(texts_of(table, where=where)) == dict(
+        assert dict(texts_of(table, filters=where)) == dict(
             zip(left["id"].to_pylist(), left["text"].to_pylist(), strict=True)
         )
 
@@ -216,7 +214,7 @@ def test_added_strings_and_lists_are_null(catalog: Any, kind: pa.DataType, shuff
     expected: dict[int, Any] = dict.fromkeys(range(10)) | dict(
         zip(range(10, 14), values[kind], strict=True)
     )
-    for options in ({}, {"where": "id % 3 <> 1"}, {"where": "text is null"}):
+    for options in ({}, {"filters": "id % 3 <> 1"}, {"filters": "text is null"}):
         found = dict(texts_of(table, shuffle=shuffle, seed=3, **options))
         left = {id_: text for id_, text in expected.items() if keeps(options, id_, text)}
         assert found == left
@@ -225,7 +223,7 @@ def test_added_strings_and_lists_are_null(catalog: Any, kind: pa.DataType, shuff
 
 
 def keeps(options: dict[str, Any], id_: int, text: Any) -> bool:
-    if options.get("where") == "text is null":
+    if options.get("filters") == "text is null":
         return text is None
     return not options or id_ % 3 != 1
 
@@ -281,7 +279,7 @@ def test_partitions(catalog: Any) -> None:
 def test_a_scan_filters_rows(catalog: Any) -> None:
     table = created(catalog, numbers(0, 100))
     assert [row["id"] for row in rows_of(table.scan("id >= 90"))] == list(range(90, 100))
-    found = rows_of(table.scan("id >= 90"), where="id < 95")
+    found = rows_of(table.scan("id >= 90"), filters="id < 95")
     assert [row["id"] for row in found] == list(range(90, 95))
 
 

@@ -96,7 +96,7 @@ class KilledCaches:
         return ParquetDataset(
             self._data,
             batch_size=8,
-            where=ds.field("n") < 150,
+            filters=ds.field("n") < 150,
             pack=Pack("tokens", 32, "best_fit"),
             manifest_cache=cache,
             rank=0,

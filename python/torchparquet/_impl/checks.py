@@ -30,8 +30,10 @@ def checked_int(name: str, value: object, low: int, high: int, others: str = "")
     """Return `value` as an int in `[low, high)`, or say what `name` must be."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be an int{others}, got {value!r}")
-    if not low <= value < high:
-        raise ValueError(f"{name} must be >= {low} and < {high}, got {value}")
+    if value < low:
+        raise ValueError(f"{name} must be >= {low}, got {value}")
+    if value >= high:
+        raise ValueError(f"{name} must be < {high}, got {value}")
     return int(value)
 
 

@@ -203,7 +203,7 @@ _ORDER_OPTIONS = (
         help="Rule that gives ranks the same number of steps.",
     ),
     click.option("--drop-last", is_flag=True, help="Leave out batches that are not full."),
-    option("--where", metavar="SQL", help="Read the rows for which this is true."),
+    option("--filter", "filters", metavar="SQL", help="Read the rows for which this is true."),
     options(
         "--pack",
         metavar="NAME",

@@ -95,7 +95,7 @@ class ParquetLoader(DataLoaderShard):
         if self.num_workers or not isinstance(self.dataset, ParquetDataset):
             return False
         try:
-            (reach,) = self.dataset.reaches()
+            (reach,) = self.dataset._session.reaches()
         except TypeError:  # which rank reads what is not known beforehand
             return False
         return reach.num_steps < reach.end_steps

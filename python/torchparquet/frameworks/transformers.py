@@ -11,7 +11,6 @@ from accelerate.utils import recursively_apply
 
 from torchparquet import Jagged, ParquetDataset
 from torchparquet._impl.batches.batch_rows import check_rows, joined, sliced
-from torchparquet._impl.mixing.members import begin_epoch
 from torchparquet._impl.reading.stream_parts import ROW_VALID
 from torchparquet.errors import users_level
 from torchparquet.frameworks.accelerate import ParquetLoader
@@ -136,7 +135,7 @@ class ParquetTrainerMixin(_Trainer):
                 marked = source.marking_repeats()
                 loaders[source] = self._prepared(marked), marked.epoch
             loader, epoch = loaders[source]
-            begin_epoch(loader.dataset, epoch)
+            loader.dataset._session.begin_epoch(epoch)
             return loader
         return self._prepared(source)
 

@@ -22,10 +22,10 @@ from tests.files.remote.conftest import RecordingStore
 from tests.files.remote.http_server import RangeServer
 from torchparquet import CorruptFileError, ParquetDataset, mix
 from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.manifest_cache import shared_manifest
 from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet._impl.files.remote.remote_files import find_remote_files
 from torchparquet._impl.files.remote.storage import StorageArguments
-from torchparquet._impl.files.selection import select_row_groups
 from torchparquet._impl.native import has_http
 
 OPTIONS: dict[str, Any] = {
@@ -382,8 +382,7 @@ def test_one_rank_lists_for_all(tree: Path, memory: Any) -> None:
     assert list(left) == ['["memory", "memory://root", false]']
 
 
-@pytest.mark.parametrize("filters", [None, [("x", ">", 0)]])
-def test_one_rank_reads_footers_for_all(tree: Path, memory: Any, filters: Any) -> None:
+def test_one_rank_reads_footers_for_all(tree: Path, memory: Any) -> None:
     upload(tree, memory, "/root")
     left: dict[str, bytes] = {}
 
@@ -393,10 +392,15 @@ def test_one_rank_reads_footers_for_all(tree: Path, memory: Any, filters: Any) -
         return left[what]
 
     def select(share: Any) -> Manifest:
-        storage = StorageArguments(share=share)
-        return select_row_groups(
-            "memory://root", filters, None, storage, None, None, with_chunk_sizes=True
-        )
+        return shared_manifest(
+            "memory://root",
+            None,
+            None,
+            None,
+            storage=StorageArguments(share=share),
+            with_chunk_sizes=True,
+            with_contents=False,
+        )[0]
 
     alone = select(None)
     first = select(share)

@@ -199,8 +199,11 @@ class Manifest:
         Args:
             selection: Of all rows of all row groups.
         """
+        left = selection.num_rows > 0
+        if selection.keep(left).is_all:
+            return self.keep(left)
         selected = replace(self, selection=selection, row_group_num_rows=frozen(selection.num_rows))
-        return selected.keep(selection.num_rows > 0)
+        return selected.keep(left)
 
     def pack(self, packed: PackedRows) -> Manifest:
         """Return the manifest of what rows become, without the row groups that have none.

@@ -96,6 +96,48 @@ def open_manifest(
     return manifest, footers
 
 
+def shared_manifest(
+    paths: SourceArgument,
+    num_threads: int | None,
+    keys: FileKeys | None,
+    cache: CacheArgument,
+    *,
+    storage: StorageArguments,
+    with_chunk_sizes: bool,
+    with_contents: bool,
+) -> tuple[Manifest, Footers | None]:
+    """Return what `open_manifest` does; one rank reads a store's footers for all.
+
+    Encrypted ones are read by each. The content of footers comes only with a manifest that this
+    process read of them.
+    """
+    remote = None if memory_files(paths) else remote_files(paths, storage)
+    found: list[Footers | None] = [None]
+
+    def read() -> Manifest:
+        manifest, found[0] = open_manifest(
+            paths,
+            num_threads,
+            keys,
+            cache,
+            storage=storage,
+            remote=remote,
+            with_chunk_sizes=with_chunk_sizes,
+            with_contents=with_contents,
+        )
+        return manifest
+
+    if remote is None or keys is not None or storage.share is None:
+        return read(), found[0] if with_contents else None
+    files = list(zip(remote.paths, remote.num_bytes, remote.stamps, strict=True))
+    what = json.dumps(["row groups", files, with_chunk_sizes])
+    content = storage.share(what, lambda: manifest_content(read()))
+    shared = manifest_of(content, with_chunk_sizes)
+    if shared is None:
+        raise RuntimeError("the ranks run different versions of torchparquet")
+    return replace(shared, remote=remote), found[0] if with_contents else None
+
+
 def _fits(manifest: Manifest, found: list[FoundFile]) -> bool:
     """True if all files are unchanged."""
     if manifest.files != tuple(file.path for file in found):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache
-from typing import TypeVar
+from typing import Any
 
 import torch
 from torch._C._autograd import _profiler_enabled
@@ -13,25 +13,24 @@ from torch.utils.data import get_worker_info
 
 WAIT_RANGE = "torchparquet.wait"
 
-_T = TypeVar("_T")
 
-
-def in_wait_range(fetch: Callable[[], _T]) -> _T:
-    """Return the result of `fetch`; traces of this thread show the call as `WAIT_RANGE`.
+def wait_range() -> AbstractContextManager[Any] | None:
+    """Return a range to wait within, which traces of this thread show; None if nobody listens.
 
     An active torch profiler gets a range, which it passes on to NVTX if it was told to. Without a
     profiler, NVTX gets a range if CUDA is available. Without a listener there is no
     record_function, which takes microseconds even then.
     """
     if _profiler_enabled():
-        with record_function(WAIT_RANGE):
-            return fetch()
-    if not _has_nvtx():
-        return fetch()
-    torch.cuda.nvtx.range_push(WAIT_RANGE)  # type: ignore[no-untyped-call]
-    try:
-        return fetch()
-    finally:
+        return record_function(WAIT_RANGE)
+    return _NvtxRange() if _has_nvtx() else None
+
+
+class _NvtxRange(AbstractContextManager[None]):
+    def __enter__(self) -> None:
+        torch.cuda.nvtx.range_push(WAIT_RANGE)  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *_: object) -> None:
         torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
 
 

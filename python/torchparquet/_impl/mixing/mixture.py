@@ -1,158 +1,165 @@
-"""One epoch of a mix, of batches or of rows."""
+"""One epoch of a mix: of whole batches, and what a mix of rows has in common with it."""
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchparquet._impl.batches.batch_rows import num_rows_of
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.mixing.members import Mixable, close_iterator, hold_epoch
-from torchparquet._impl.mixing.mix_order import MixOptions, MixProgress
-from torchparquet._impl.session.course import Course, ExactIterator
+from torchparquet._impl.mixing.mix_order import BatchOrder, MixProgress, with_item
+from torchparquet._impl.mixing.mix_session import (
+    Ended,
+    MixPosition,
+    MixSession,
+    MixTotals,
+    copied,
+)
+from torchparquet._impl.session.session import Start
+from torchparquet._impl.session.session_iterator import SessionIterator
 from torchparquet.jagged import Jagged
 
 
-class MixPosition(Protocol):
-    """The position of an epoch of a mix, with that of its data sets."""
-
-    @property
-    def progress(self) -> MixProgress:
-        """How far the epoch is."""
-
-
-_Position = TypeVar("_Position", bound=MixPosition)
-
-
-class Mixture(ExactIterator[Batch, _Position]):
+class Mixture(SessionIterator[Batch, MixPosition]):
     """One epoch of a mix.
 
     `next` raises:
         RuntimeError: A data set has fewer batches than its length, or the iterator was closed.
-            Another iteration of the mix, `set_epoch` and `load_state_dict` close it too.
         SchemaMismatchError: Rows are mixed, and two data sets differ in their columns.
         StopIteration: After the last batch.
     """
 
-    def __init__(
-        self,
-        options: MixOptions,
-        datasets: Sequence[Mixable],
-        begun_at: MixProgress,
-        source_key: str | None,
-    ) -> None:
-        """Continue at `begun_at`; the course has no position yet."""
-        super().__init__(Course())
-        self._options = options
-        self._datasets = datasets
-        self._source_key = source_key
-        self._begun_at = begun_at
-        self._length: int | None = None
-        self.closed = False
-        self._take_epoch: Callable[[], None] | None = None
-        self._looks = False
+    _session: MixSession
+    totals: MixTotals
+
+    def __init__(self, session: MixSession, led_at: tuple[Any, int] | None = None) -> None:
+        """Prepare to iterate; reads nothing yet."""
+        super().__init__(session, led_at)
+        self.totals = session.new_totals()
+        self.first: MixPosition | None = None
+        # By number. They begin with the mix, so that ranks which cannot begin say so.
+        self._iterators: dict[int, SessionIterator[Batch, Any]] = {}
+        session.follow(self)
+
+    def _first_position(self) -> MixPosition:
+        session = self._session
+        if self.led_at is None:
+            self.first = session.begin(self.progress, self._begun_at)
+        else:
+            state, epoch = self.led_at
+            read = None if state is None else session.read_state(state)
+            self.first = session.placed(read, epoch, self._lead)
+        return self.first
+
+    def _begun_at(self, start: Start | None, epoch: int) -> MixPosition:
+        return self._session.placed(None if start is None else start.state, epoch, self._lead)
+
+    def _lead(self, number: int, state: Any, epoch: int) -> Any:
+        """Begin to iterate over a data set, and return its place."""
+        if number in self._iterators:
+            self._iterators.pop(number).close()
+        made = self._session.members[number].lead(state, epoch)
+        self._iterators[number] = made
+        self.totals.parts[number] = made.totals
+        return made.begin()
+
+    def _iterator(self, number: int) -> SessionIterator[Batch, Any]:
+        """Return the iterator of a data set, also of one that comes to the mix with a position."""
+        if number not in self._iterators:
+            self._lead(number, None, self.begin().progress.epoch_of(number))
+            self._iterators[number].is_held = self.is_held
+        return self._iterators[number]
+
+    def _agree(self, begun: MixPosition) -> None:
+        """Each data set compares its ranks when it takes its own epoch."""
+
+    def _go_on(self, begun: MixPosition) -> None:
+        for iterator in self._iterators.values():
+            iterator.is_held = False
+
+    def _next_item(self) -> tuple[Batch, MixPosition]:
+        if self.closed:
+            self._check_usable()
+        if self._looks and not self.is_held:
+            self.take_epoch()
+        position = self._settled()
+        if self.over:
+            self.take_epoch()
+            self._close_all()
+            self.progress.has_ended = True
+            raise StopIteration
+        return self._take(self.progress.position or position)
+
+    def _go_to(self, position: MixPosition | None) -> MixPosition:
+        self._check_usable()
+        position = self.begin()
+        self._looks = self._begun is not None
+        return position
+
+    def _check_usable(self) -> None:
+        position = self.progress.position
+        if self._closed and position is not None and self._session.mixing.is_over(position):
+            raise StopIteration
+        super()._check_usable()
 
     @staticmethod
     @abstractmethod
-    def count(
-        options: MixOptions,
-        datasets: Sequence[Mixable],
-        progress: MixProgress,
-        states: list[Any] | None,
-        num_workers: int,
-    ) -> int:
-        """Return the batches of all workers' epoch, including those before `progress`."""
+    def begun(
+        session: MixSession, position: MixPosition, worker: tuple[int, int] | None
+    ) -> MixPosition:
+        """Return a position whose data sets were brought to their places."""
 
-    @property
-    def length(self) -> int:
-        """The batches of the epoch, including those before a loaded state."""
-        if self._length is None:
-            self._length = self._count_from(self._begun_at)
-        return self._length
+    @staticmethod
+    @abstractmethod
+    def batches_left(position: MixPosition) -> int:
+        """Return the batches of the epoch that are left."""
 
-    @property
-    def progress(self) -> MixProgress:
-        """How far the epoch is."""
-        return self.begin().progress
+    @staticmethod
+    @abstractmethod
+    def is_over(position: MixPosition) -> bool:
+        """Return True if no batch is left, as far as that is known without reading."""
 
-    def begin(self) -> _Position:
-        """Return the position of the epoch; it begins when the iterator is made."""
-        position = self.course.position
-        assert position is not None  # noqa: S101
-        return position
+    @staticmethod
+    @abstractmethod
+    def sources_of(session: MixSession, position: MixPosition) -> list[Any]:
+        """Return the states of the data sets; None of those that take no part."""
 
-    def _next_item(self) -> tuple[Batch, _Position]:
-        if self.course.has_ended:
-            raise StopIteration
-        if self.closed:
-            if self._has_given_all():
-                raise StopIteration
-            raise RuntimeError(
-                "this iterator of a mix was closed: there is one at a time, which set_epoch, "
-                "load_state_dict and close end too; begin a new iteration"
-            )
-        if self._looks:
-            self._end_look()
-        if self.over:
-            self._end_look()
-            self.close()
-            self.course.has_ended = True
-            raise StopIteration
-        self._looks = self._take_epoch is not None
-        return super()._next_item()
-
-    def look_first(self, take_epoch: Callable[[], None]) -> None:
-        """Call `take_epoch` before the second batch, or the end: one batch is only a look."""
-        self._take_epoch = take_epoch
-        for iterator in self._iterators():
-            hold_epoch(iterator, True)
-
-    def _end_look(self) -> None:
-        if self._take_epoch is not None:
-            self._take_epoch()
-            for iterator in self._iterators():
-                hold_epoch(iterator, False)
-        self._take_epoch, self._looks = None, False
-
-    def _has_given_all(self) -> bool:
-        """Return True if the last batch was delivered, as far as known without reading."""
-        try:
-            num_batches = self.length
-        except TypeError:
-            return False
-        return math.ceil(self.progress.num_drawn / (self._options.batch_size or 1)) >= num_batches
+    @abstractmethod
+    def _take(self, position: MixPosition) -> tuple[Batch, MixPosition]:
+        """Return the batch at a position, and the position after it."""
 
     @property
     @abstractmethod
     def over(self) -> bool:
-        """True if no batch is left; may read one ahead to know."""
+        """True if no batch is left; may read one ahead to know, and move the position on."""
+
+    def origin(self, row: int | None = None) -> object:
+        """Return where the latest batch is from, or row `row` of it, to be shown."""
+        batch = f"batch {self.begin().progress.num_drawn - 1} of a mix"
+        return batch if row is None else f"row {row} of {batch}"
+
+    def seek(self, step: int) -> None:
+        """Refuse: what comes before a batch says which data set it is of."""
+        raise TypeError(
+            "a mix has no step to go to: load a state of the mix, or seek in a data set alone"
+        )
 
     def close(self) -> None:
         """End the iterations over the data sets. Idempotent."""
-        self.closed = True
-        for iterator in self._iterators():
-            close_iterator(iterator)
+        self._closed = True
+        self._close_all()
 
-    @abstractmethod
-    def state_dicts(self) -> list[Any]:
-        """Return where each data set stands; None for those that have left the mix."""
-
-    @abstractmethod
-    def _count_from(self, begin: MixProgress) -> int:
-        """Return the batches of the epoch, including those before its start at `begin`."""
-
-    @abstractmethod
-    def _iterators(self) -> Iterable[Any]:
-        """Return the iterations over the data sets."""
+    def _close_all(self) -> None:
+        for iterator in self._iterators.values():
+            iterator.close()
 
     def _marked(self, batch: Batch, number: int) -> Batch:
         """Return the batch; if wanted, with the number of its data set per row, int64 `[B]`."""
-        key = self._source_key
+        key = self._session.source_key
         if key is None:
             return batch
         if key in batch:
@@ -161,3 +168,108 @@ class Mixture(ExactIterator[Batch, _Position]):
         device = next((leaf.device for leaf in leaves if isinstance(leaf, Tensor)), None)
         numbers = torch.full((num_rows_of(batch),), number, dtype=torch.int64, device=device)
         return batch | {key: numbers}
+
+
+class BatchMixture(Mixture):
+    """One epoch of a mix whose batches are those of its data sets."""
+
+    def __init__(self, session: MixSession, led_at: tuple[Any, int] | None = None) -> None:
+        """Prepare to iterate; reads nothing yet."""
+        self._order = BatchOrder(session.options, MixProgress(0, (), ()), ())
+        super().__init__(session, led_at)
+
+    @staticmethod
+    def begun(
+        session: MixSession, position: MixPosition, worker: tuple[int, int] | None
+    ) -> MixPosition:
+        """Return a position with the batches of each data set."""
+        progress = position.progress
+        num_batches = [
+            progress.delivered[number] + _left(session, number, place, worker)
+            for number, place in enumerate(position.places)
+        ]
+        order = BatchOrder(position.options, progress, num_batches)
+        position = replace(position, progress=order.progress, num_batches=tuple(order.num_batches))
+        return _with_rounds(session, position, order, worker)
+
+    @staticmethod
+    def batches_left(position: MixPosition) -> int:
+        """Return the batches of the epoch that are left."""
+        return _order_at(position).count_all()
+
+    @staticmethod
+    def is_over(position: MixPosition) -> bool:
+        """Return True if no batch is left."""
+        return position.progress.over or _order_at(position).next is None
+
+    @staticmethod
+    def sources_of(session: MixSession, position: MixPosition) -> list[Any]:
+        """Return the states of the data sets; None of those that take no part."""
+        active = position.progress.active
+        return [
+            None
+            if number not in active
+            else copied(place.state)
+            if isinstance(place, Ended)
+            else session.members[number].state_of(place)
+            for number, place in enumerate(position.places)
+        ]
+
+    def _go_to(self, position: MixPosition | None) -> MixPosition:
+        position = super()._go_to(position)
+        if not position.progress.over and self._order.progress is not position.progress:
+            self._order = _order_at(position)
+        return position
+
+    @property
+    def over(self) -> bool:
+        """True if no batch is left."""
+        position = self.begin()
+        return self.is_over(position) if self.progress.reached else self._order.next is None
+
+    def _take(self, position: MixPosition) -> tuple[Batch, MixPosition]:
+        order, number = self._order, self._order.next
+        assert number is not None  # noqa: S101
+        iterator = self._iterator(number)
+        iterator.go_back(position.places[number])
+        batch = next(iterator, None)
+        if batch is None:
+            raise RuntimeError(
+                f"data set {number} ended after {position.progress.delivered[number]} batches, "
+                f"its length is {order.num_batches[number]}"
+            )
+        batch = self._marked(batch, number)
+        order.count()
+        places = with_item(position.places, number, iterator.progress.position)
+        after = MixPosition(order.progress, position.options, places, position.num_batches)
+        return batch, _with_rounds(self._session, after, order, None)
+
+
+def _order_at(position: MixPosition) -> BatchOrder:
+    return BatchOrder(position.options, position.progress, position.num_batches)
+
+
+def _left(session: MixSession, number: int, place: Any, worker: tuple[int, int] | None) -> int:
+    """Return the batches that a data set has left."""
+    if place is None or isinstance(place, Ended):
+        return 0
+    return session.members[number].batches_left(place, worker)
+
+
+def _with_rounds(
+    session: MixSession, position: MixPosition, order: BatchOrder, worker: tuple[int, int] | None
+) -> MixPosition:
+    """Return the position with the next rounds begun of data sets that are to be repeated."""
+    if position.options.stopping != "repeat" or order.next is None:
+        return position
+    for number in position.progress.active:
+        epoch = position.progress.epoch_of(number)
+        if position.places[number].epoch != epoch:
+            place = session.members[number].first_of(epoch, worker)
+            order.num_batches[number] = _left(session, number, place, worker)
+            position = replace(
+                position,
+                places=with_item(position.places, number, place),
+                num_batches=tuple(order.num_batches),
+            )
+    return position

@@ -1,69 +1,99 @@
-"""One iteration, row by row, over the batches of a data set."""
+"""The rows of a data set one by one, over the batches of one of its iterations."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, NoReturn, Protocol
+from typing import Any
 
 from torchparquet._impl.batches.batch_rows import check_rows, num_rows_of
-from torchparquet._impl.batches.rows import Row, Texts, split_rows
+from torchparquet._impl.batches.rows import Row, split_rows, texts_of
+from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.functions.transforms import Transforms
-from torchparquet._impl.mixing.members import close_iterator
+from torchparquet._impl.mixing.mix_session import Member, MixSession
 from torchparquet._impl.mixing.row_cursor import BatchRecord, RowCursor, RowPlace
-from torchparquet._impl.session.course import Course, ExactIterator
-from torchparquet._impl.session.dynamic import DynamicIteration
+from torchparquet._impl.session.exact_iterator import ExactIterator, Progress
+from torchparquet._impl.session.session import Start
+from torchparquet._impl.session.session_iterator import SessionIterator
+
+_FORMAT = "torchparquet.UnbatchedDataset"
 
 
-class EpochRowCursor(RowCursor):
-    """The rows of one iteration over a `ParquetDataset`, which may have several epochs.
+class RowSession:
+    """The session of a data set whose rows are read one by one.
 
-    Rows are counted over the epoch in the present world. Each rank returns equally many, and a
-    longer share leaves out its last rows. With `even="none"` or "dynamic" the numbers differ.
+    Epochs, and all that a state of batches says, are those of the data set. A state within a batch
+    of a mix leads to the batch, and says how many of its rows were delivered.
     """
 
-    batches: Any
+    def __init__(self, session: Member, transforms: Transforms | None) -> None:
+        """Read the rows of the data set of `session`."""
+        self.session = session
+        self.transforms = transforms
+        # For a start of the mix: rows of the first batch that were delivered, and the world.
+        self._skipped: tuple[Start | None, int, Any] = (None, 0, None)
+        self._latest: tuple[Progress[Any], Progress[RowPlace]] | None = None
 
-    def _settle_read(self) -> None:
-        super()._settle_read()
-        read = self._read
-        if read.following.epoch is None:
-            num_rows, end = self._reach()
-            following = replace(
-                read.following, epoch=self.batches.begin().epoch, rows_before=num_rows, end=end
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes without the iteration under way."""
+        return self.__dict__ | {"_latest": None}
+
+    def iterate(self, batches: SessionIterator[Batch, Any]) -> RowIteration:
+        """Return the rows of the batches of an iterator."""
+        self.num_to_skip(is_beginning=True)
+        made = RowIteration(self, batches)
+        self._latest = batches.progress, made.progress
+        return made
+
+    def num_to_skip(self, *, is_beginning: bool = False) -> int:
+        """Return the rows to skip of the first batch, as long as the mix resumes there."""
+        start, num_rows, world = self._skipped
+        if num_rows == 0 or self.session.next_start() is not start:
+            return 0
+        if is_beginning and world != self.session.worlds():
+            raise ValueError(
+                "a state within a batch of a mix fits the same ranks and workers only, got "
+                f"[world_size, num_workers] of its data sets {world}, here "
+                f"{self.session.worlds()}; take it between two batches"
             )
-            self._read = read._replace(following=following)
-
-    def _entered(self, record: BatchRecord) -> BatchRecord:
-        epoch = self.batches.begin().epoch
-        if epoch == record.epoch:
-            return record
-        return replace(record, epoch=epoch, rows_before=0, end=self._reach()[1])
-
-    def _reach(self) -> tuple[int, int | None]:
-        """Return the rows taken of the epoch, and the rows that all ranks can take."""
-        if isinstance(self.batches, DynamicIteration):
-            return 0, None
-        (reach,) = self.dataset.reaches()
-        return reach.num_rows, reach.end_rows
-
-    def _state_before(self, following: BatchRecord) -> Any:
-        return None
-
-    def restart(self, used: int = 0, state: Any = None) -> RowPlace:
-        """Go on where the next iteration over the data set begins, and return its first place."""
-        # A DataLoader worker loads a state into its existing iterator.
-        self.batches.course.move(None)
-        return self._first_place(None, used, used, state)
-
-
-class States(Protocol):
-    """The data set of rows as its iteration sees it."""
+        return num_rows
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the latest iteration."""
+        """Return the position of the latest iteration."""
+        self.session.check_seen()
+        if self._latest is not None:
+            batches, rows = self._latest
+            if self.session.is_latest(batches):
+                return self.state_at(rows)
+        return self._state(self.session.latest_state(), self.num_to_skip())
+
+    def state_at(self, progress: Progress[RowPlace]) -> dict[str, Any]:
+        """Return the state of an iteration that has begun."""
+        session, place = self.session, progress.position
+        if progress.has_ended or place is None or place.batch.mark is None:
+            return self._state(session.latest_state(), self.num_to_skip())
+        if place.batch.num_rows is None and not place.used:
+            return self._state(session.state_at(place.batch.mark), 0)
+        state = place.state(session)
+        return self._state(state["state"], state.get("used", 0))
+
+    def _state(self, state: dict[str, Any], num_rows: int) -> dict[str, Any]:
+        if not isinstance(self.session, MixSession):
+            return state
+        world = self.session.worlds()
+        return {"format": _FORMAT, "state": state, "rows": num_rows, "world": world}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the latest iteration, and the next one, resume at `state`."""
+        """Make the next iteration, and a live one, resume at `state`."""
+        if not isinstance(self.session, MixSession):
+            self.session.load_state_dict(state)
+            return
+        if not isinstance(state, dict):
+            raise TypeError(f"state must be a dict, got {type(state).__name__}")
+        if state.get("format") != _FORMAT:
+            raise ValueError(
+                f"state must be a state of the rows of a mix, got keys {sorted(state)}"
+            )
+        self.session.load_state_dict(state["state"])
+        self._skipped = self.session.next_start(), state["rows"], state["world"]
 
 
 class RowIteration(ExactIterator[Row, RowPlace]):
@@ -75,52 +105,62 @@ class RowIteration(ExactIterator[Row, RowPlace]):
             before an unreadable batch.
     """
 
-    def __init__(
-        self,
-        states: States,
-        cursor: RowCursor,
-        course: Course[RowPlace],
-        transforms: Transforms | None,
-        texts: Texts,
-    ) -> None:
-        """Prepare to iterate."""
-        super().__init__(course)
-        self.cursor = cursor
-        self._states = states
-        self._transforms = transforms
-        self._texts = texts
+    def __init__(self, rows: RowSession, batches: SessionIterator[Batch, Any]) -> None:
+        """Prepare to iterate; reads nothing yet."""
+        super().__init__()
+        self._rows = rows
+        self._batches = batches
+        self._texts = texts_of(rows.session.fields)
+        self._cursor: RowCursor | None = None
         # A batch, its rows, and the number of rows to return.
         self._split: tuple[BatchRecord | None, list[Row], int] = (None, [], 0)
 
-    def begin(self) -> RowPlace:
-        """Return the position of the iteration; it begins when the iterator is made."""
-        position = self.course.position
-        assert position is not None  # noqa: S101
-        return position
-
-    def _go_to(self, position: RowPlace | None) -> RowPlace:
-        # The cursor goes back if the row is not held any more.
-        return self.begin()
-
-    def _take(self, position: RowPlace) -> tuple[Row, RowPlace]:
-        record, used = position
+    def _next_item(self) -> tuple[Row, RowPlace]:
+        record, used = self._settled()
         of_rows, rows, end = self._split
         if record is not of_rows or used >= end:
-            record, used = self._split_batch(position)
+            record, used = self._split_batch(RowPlace(record, used))
             rows = self._split[1]
-        row = rows[used]
-        if self._transforms is not None:
+        row, transforms = rows[used], self._rows.transforms
+        if transforms is not None:
             place = RowPlace(record, used)
-            row = self._transforms.apply(row, lambda _: self._origin(place))
+            row = transforms.apply(row, lambda _: self._origin(place))
         return row, RowPlace(record, used + 1)
+
+    def _settled(self) -> RowPlace:
+        progress = self.progress
+        if progress.position is None or self._batches.progress.position is None:
+            # It begins, or goes on at a state that was loaded meanwhile.
+            skipped = self._rows.num_to_skip(is_beginning=True)
+            progress.move(RowPlace(BatchRecord(0, None, 0, None), skipped))
+        place = progress.position
+        if place is None or progress.reached is not place:
+            place = self._go_to(place)
+        progress.reached = None
+        if progress.has_ended:
+            raise StopIteration
+        return place
+
+    def _go_to(self, position: RowPlace | None) -> RowPlace:
+        assert position is not None  # noqa: S101
+        if position.batch.mark is None:
+            # Nothing is read before the mark is recorded: no exception can lose the first batch.
+            mark = self._batches.begin()
+            taken, end = self._rows.session.rows(mark)
+            position = RowPlace(BatchRecord(0, mark, taken, end), position.used)
+            self._cursor = RowCursor(self._rows.session, self._batches, position)
+            self.progress.position = position
+        return position
 
     def _split_batch(self, place: RowPlace) -> RowPlace:
         """Split the batch of the next row, and return the place of that row."""
-        self.cursor.release(place)
+        cursor = self._cursor
+        assert cursor is not None  # noqa: S101
+        cursor.release(place)
         while True:
-            found = self.cursor.batch_at(place)
+            found = cursor.batch_at(place)
             if found is None:
-                self.course.has_ended = True
+                self.progress.has_ended = True
                 raise StopIteration
             place, batch = found
             num_rows = num_rows_of(batch)
@@ -128,29 +168,33 @@ class RowIteration(ExactIterator[Row, RowPlace]):
             if place.used < end:
                 break
             # Other ranks have no counterpart for the rest.
-            self.course.position = place = RowPlace(place.batch, num_rows)
-            self.cursor.release(place)
+            self.progress.position = place = RowPlace(place.batch, num_rows)
+            cursor.release(place)
         check_rows(batch, num_rows)
         self._split = (place.batch, split_rows(batch, self._texts), end)
         return place
 
     def _origin(self, place: RowPlace) -> object:
-        if isinstance(self.cursor, EpochRowCursor):
-            return self.cursor.batches.origin(place.used - (place.batch.num_rows or 0))
-        return f"row {place.used} of a batch of {self.cursor.dataset!r}"
+        return self._batches.origin(place.used - (place.batch.num_rows or 0))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of this iterator, which must be the latest."""
-        return self._states.state_dict()
+        """Return where this iterator stands."""
+        if self.progress.position is None:
+            return self._rows.state_dict()
+        return self._rows.state_at(self.progress)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume at `state`; a DataLoader worker loads it after it has begun to iterate."""
-        self._states.load_state_dict(state)
+        self._rows.load_state_dict(state)
+        self._batches.progress.move(None)
+
+    def seek(self, step: int) -> None:
+        """Refuse: rows have no steps."""
+        raise TypeError(
+            "rows one by one have no step to go to: load a state, or seek in the data set of "
+            "batches before iter()"
+        )
 
     def close(self) -> None:
         """Join the threads and give up the batches in flight. Idempotent."""
-        close_iterator(self.cursor.batches)
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to pickle: threads and their memory cannot be copied. A state can."""
-        raise TypeError("cannot pickle an iterator over rows; its data set's state can travel")
+        self._batches.close()

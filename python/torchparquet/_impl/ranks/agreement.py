@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -328,13 +327,9 @@ class _Meeting:
 _inherited: list[object] = []
 
 
-def _remember_group() -> None:
+def remember_inherited_group() -> None:
     """Note, in a forked child, the group of its parent."""
     _inherited[:] = [dist.group.WORLD] if is_distributed() else []
-
-
-if dist.is_available():
-    os.register_at_fork(after_in_child=_remember_group)
 
 
 def warn_of_early_end(own: int, num_steps: Iterable[int]) -> None:

@@ -37,7 +37,7 @@ def _refuse(given: dict[str, Any]) -> None:
     for option in _OPTIONS:
         if given.get(option):
             raise ValueError(
-                "the data set orders its rows, not the DataLoader: give shuffle=True, or where=, "
+                "the data set orders its rows, not the DataLoader: give shuffle=True, or filters=, "
                 "rows= and split=, to the data set (mix draws some rows more often), and the "
                 f"loader batch_size=None without {option}="
             )

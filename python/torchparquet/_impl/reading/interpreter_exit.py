@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import sys
 import threading
@@ -36,6 +37,7 @@ _stuck: list[tuple[Stopping, object]] = []
 
 def close_before(stream: Closing) -> None:
     """Have the stream closed before the interpreter exits, if it still exists then."""
+    _watch_exit()
     _forget_stopped()
     _open.add(stream)
 
@@ -77,7 +79,12 @@ def end_rank(code: int = 0) -> NoReturn:
     os._exit(code)
 
 
-@atexit.register
+@functools.cache
+def _watch_exit() -> None:
+    """Begin to with the first stream, for a process may import the package and read nothing."""
+    atexit.register(_close_all)
+
+
 def _close_all() -> None:
     """Join all decode threads while the libraries that they run are still loaded."""
     global has_begun

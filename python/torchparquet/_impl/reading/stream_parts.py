@@ -11,7 +11,7 @@ import torch
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.tensors import batch_names, slab_order
 from torchparquet._impl.files.schemas import NANOSECONDS, stored_path
-from torchparquet._impl.native import ColumnSpec, DataFiles, Vocabulary
+from torchparquet._impl.native import ColumnSpec, DataFiles, Vocabulary, load_bridge
 from torchparquet._impl.reading.reader_arguments import (
     bit_pattern,
     bit_patterns,
@@ -78,6 +78,7 @@ class StreamParts:
         self.names = batch_names(given)
         self.fields = slab_order(given)
         places = {field.name: index for index, field in enumerate(self.fields)}
+        load_bridge()
         self.task_names = [source for field in self.fields for source in field.sources]
         self.task_names += [ROW_ID] * row_ids + [ROW_VALID] * row_valid
         self.field_specs = [field_spec(field) for field in self.fields]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -13,20 +14,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from torchparquet._impl.files.filters import misfit
+from torchparquet._impl.checks import listed
+from torchparquet._impl.files.schemas import no_such_column
 from torchparquet._impl.processors import num_processors
 from torchparquet._impl.rows.fragments import Fragments
 from torchparquet._impl.rows.pruning.bloom_filters import ANYTHING, Alternatives
-from torchparquet._impl.rows.pruning.condition import Condition, named_columns
+from torchparquet._impl.rows.pruning.condition import named_columns
 from torchparquet._impl.rows.pruning.row_groups import PrunedFile, RowGroupPruning
-from torchparquet._impl.rows.renamed_columns import batches_of_renamed, flat_renames
 from torchparquet.errors import EncryptedFileError, one_line, unreadable
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
+    import pyarrow.dataset as pads
 
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
+    from torchparquet._impl.native import Footers
 
 # By name, for the rows of one row group.
 Values: TypeAlias = "Mapping[str, pa.ChunkedArray]"
@@ -34,33 +37,32 @@ Mask: TypeAlias = NDArray[np.bool_]
 # From the number of a row group and its values to the rows that count.
 MaskOf: TypeAlias = Callable[[int, Values], Mask]
 
+FILTERS = "filters"
 _MAX_FILES_AT_ONCE = 8
 
 
 def evaluate(
     manifest: Manifest,
     expressions: Mapping[str, pc.Expression],
-    condition: pc.Expression | None,
     keys: FileKeys | None,
     mask_of: MaskOf,
+    footers: Footers | None = None,
     needed: Alternatives = ANYTHING,
 ) -> Iterator[Mask]:
     """Yield a mask for each row group, in order, that follows from values of expressions.
 
-    Reads the columns that the expressions name, and nothing of a row group that has no row for
-    which `condition` is true, as far as partition keys, statistics, page indexes and Bloom filters
-    tell. Several files are read at once, each row group after row group.
+    If `FILTERS` is one of them, nothing is read of a row group that has no row for which it is
+    true, as far as partition keys, statistics, page indexes and Bloom filters tell. If it is the
+    only one, nothing is read either of a row group that has no other row: it gets no values. Else
+    the columns that the expressions name are read, of several files at once, each row group after
+    row group. No footer is read if the content of all is given.
     """
-    for file in np.flatnonzero(manifest.file_has_hidden_columns)[:1]:
-        raise EncryptedFileError(
-            f"rows are selected with a key for every encrypted column: {manifest.files[file]!r}"
-        )
-    files = _Files(manifest, expressions, condition, keys, needed)
+    files = _Files(manifest, expressions, keys, footers, needed)
     waiting: deque[Future[list[Mask]]] = deque()
     pool = ThreadPoolExecutor(min(num_processors(), _MAX_FILES_AT_ONCE))
     try:
-        for file in np.unique(manifest.row_group_file).tolist():
-            waiting.append(pool.submit(files.masks, file, mask_of))
+        for place in range(len(files.numbers)):
+            waiting.append(pool.submit(files.masks, place, mask_of))
             if len(waiting) > _MAX_FILES_AT_ONCE:
                 yield from waiting.popleft().result()
         while waiting:
@@ -71,84 +73,141 @@ def evaluate(
 
 
 class _Files:
-    """The files of a manifest, of which any thread may read."""
+    """The files of a manifest that have row groups, of which any thread may read."""
 
     def __init__(
         self,
         manifest: Manifest,
         expressions: Mapping[str, pc.Expression],
-        condition: pc.Expression | None,
         keys: FileKeys | None,
+        footers: Footers | None,
         needed: Alternatives,
     ) -> None:
-        """Find the schema, and check the expressions against it."""
+        """Find the schema, check the expressions against it, and ask partition keys."""
+        self.numbers: list[int] = np.unique(manifest.row_group_file).tolist()
         self._manifest = manifest
-        self._fragments = Fragments(manifest, keys)
+        self._fragments = Fragments(manifest, keys, footers)
         self._expressions = dict(expressions)
-        self._schema = self._fragments.schema()
-        self._found = self._check(condition)
-        named = {id(one): named_columns(one, self._schema) for one in self._expressions.values()}
+        self._found = pa.schema(
+            [pa.field(name, self._type_of(name, one)) for name, one in expressions.items()]
+        )
+        schema = self._fragments.schema
+        named = {name: named_columns(one, schema) for name, one in expressions.items()}
         names = dict.fromkeys(itertools.chain.from_iterable(named.values()))
-        self._fields = pa.schema([self._schema.field(name) for name in names])
+        self._fields = pa.schema([schema.field(name) for name in names])
+        has_rows = manifest.file_num_rows[self.numbers] > 0
+        self._known = [
+            self._fragments.known(file, self._fields.names) if has_rows[place] else {}
+            for place, file in enumerate(self.numbers)
+        ]
         self._stopped = threading.Event()
         self._pruning = None
-        if condition is not None:
-            of_condition = named.get(id(condition)) or named_columns(condition, self._schema)
+        self._may_hold = self._may_fail = np.ones(len(self.numbers), bool)
+        if FILTERS in expressions:
             self._pruning = RowGroupPruning(
                 manifest,
-                self._schema,
-                Condition(condition, self._schema, of_condition),
+                pa.schema([schema.field(name) for name in named[FILTERS]]),
+                expressions[FILTERS],
                 needed,
                 is_encrypted=keys is not None,
+                finds_whole=len(expressions) == 1,
             )
+            self._may_hold, self._may_fail = self._pruning.by_known(self._known)
+        self._may_hold = self._may_hold & has_rows
 
-    def _check(self, condition: pc.Expression | None) -> pa.Schema:
-        """Return the schema of the expressions' values."""
+    def _type_of(self, name: str, expression: pc.Expression) -> pa.DataType:
+        """Return the type of an expression's values."""
         import pyarrow.dataset as pads
 
-        empty = pads.dataset(self._schema.empty_table())
+        schema = self._fragments.schema
         try:
-            found: pa.Schema = empty.scanner(columns=self._expressions).to_table().schema
-            if condition is not None:
-                wanted = empty.scanner(columns={"": condition}).to_table()[""].type
-                if wanted not in (pa.bool_(), pa.null()):
-                    raise ValueError(f"where is no condition, its values are {wanted}")
+            scanner = pads.Scanner.from_batches([], schema=schema, columns={name: expression})
+            found = scanner.to_table().schema.field(name).type
         except (pa.ArrowException, KeyError) as error:
-            raise misfit(error, self._schema, "where", "where does not fit the columns") from error
+            raise self._misfit(error, name) from error
+        if name == FILTERS and found not in (pa.bool_(), pa.null()):
+            raise ValueError(
+                f"filters must be true or false for each row, their values are {found}"
+            )
         return found
+
+    def _misfit(self, error: Exception, argument: str) -> ValueError:
+        """Return what to raise if an expression does not fit the columns."""
+        message_of_name = re.match(r"No match for (FieldRef.*?\)) in ", str(error))
+        if message_of_name is None:
+            return ValueError(f"{argument} does not fit the types of columns: {one_line(error)}")
+        parts = re.findall(r"FieldRef\.Name\((.*?)\)", message_of_name[1])
+        if parts[0] in self._fragments.differing:
+            return ValueError(
+                f"{argument} cannot use a column that files store as types without a common one; "
+                f"rewrite some of them: {parts[0]!r}"
+            )
+        schema = self._fragments.schema
+        names = [
+            f"{field.name}.{part.name}"
+            for field in schema
+            if pa.types.is_struct(field.type)
+            for part in field.type
+        ]
+        return no_such_column(".".join(parts), argument, [*schema.names, *names])
 
     def stop(self) -> None:
         """Make `masks` return soon in all threads, with masks that mean nothing."""
         self._stopped.set()
 
-    def masks(self, file: int, mask_of: MaskOf) -> list[Mask]:
+    def masks(self, place: int, mask_of: MaskOf) -> list[Mask]:
         """Return the mask of each of a file's row groups."""
-        manifest, path = self._manifest, self._manifest.files[file]
+        manifest, file = self._manifest, self.numbers[place]
+        path = manifest.files[file]
         first, end = np.searchsorted(manifest.row_group_file, [file, file + 1]).tolist()
-        numbers = range(first, end)
         in_file = manifest.row_group_in_file[first:end].tolist()
         masks = [np.zeros(count, bool) for count in manifest.row_group_num_rows[first:end].tolist()]
+        if not self._may_hold[place]:
+            return masks
+        opened, left, whole = None, set[int](), set(in_file)
+        if self._may_fail[place]:
+            self._check_keys(file)
         try:
-            opened = _OpenFile(self._fragments, file, self._fields)
-            kept = set(in_file)
-            if self._pruning is not None:
-                kept = self._pruning.kept(opened.of_pruning, in_file)
-            read = [number for number in numbers if in_file[number - first] in kept]
+            if self._may_fail[place]:
+                opened = _OpenFile(self._fragments, file, self._fields, self._known[place])
+                left, whole = self._undecided(opened, in_file)
+            read = [first + at for at, number in enumerate(in_file) if number in left]
             for number, values in self._read(opened, read):
                 masks[number - first] = mask_of(number, values)
         except pa.ArrowInvalid as error:
-            raise ValueError(f"where cannot be evaluated in {path!r}: {one_line(error)}") from error
+            message = f"filters cannot be evaluated in {path!r}: {one_line(error)}"
+            raise ValueError(message) from error
         except (pa.ArrowException, OSError) as error:
             raise unreadable(error, path, f"cannot read {path!r}: {one_line(error)}") from error
+        for at, number in enumerate(in_file):
+            if number in whole:
+                masks[at] = mask_of(first + at, {})
         return masks
 
-    def _read(self, opened: _OpenFile, numbers: list[int]) -> Iterator[tuple[int, Values]]:
+    def _check_keys(self, file: int) -> None:
+        """Raise if pyarrow would end the process, looking for statistics that it cannot decrypt."""
+        if self._manifest.file_has_hidden_columns[file]:
+            names = " and ".join(self._expressions)
+            raise EncryptedFileError(
+                f"{names} must have the key of every encrypted column to read "
+                f"{listed(self._fields.names)}: give all keys in decryption_properties, or leave "
+                f"{names} out: {self._manifest.files[file]!r}"
+            )
+
+    def _undecided(self, opened: _OpenFile, in_file: list[int]) -> tuple[set[int], set[int]]:
+        if self._pruning is None:
+            return set(in_file), set()
+        return self._pruning.undecided(opened.of_pruning, in_file)
+
+    def _read(self, opened: _OpenFile | None, numbers: list[int]) -> Iterator[tuple[int, Values]]:
         """Yield the values of row groups, of which only those of one are held at a time."""
-        if not numbers:
+        if opened is None or not numbers:
             return
         manifest = self._manifest
         in_file = manifest.row_group_in_file[numbers].tolist()
-        rows = _Rows(opened.batches(in_file, self._schema, self._expressions), self._found)
+        rows = _Rows(
+            opened.batches(in_file, self._fragments.schema, self._expressions), self._found
+        )
         for number in numbers:
             if self._stopped.is_set():
                 return
@@ -159,27 +218,71 @@ class _Files:
 class _OpenFile:
     """A file, by the names that its table has for the columns of interest."""
 
-    def __init__(self, fragments: Fragments, file: int, fields: pa.Schema) -> None:
+    def __init__(
+        self, fragments: Fragments, file: int, fields: pa.Schema, known: Mapping[str, pa.Scalar]
+    ) -> None:
         stored = fragments.stored_names(file)
-        renamed = flat_renames(fields, stored, fragments.stored_schema(file))
+        renamed = _flat_renames(fields, stored, fragments.stored_schema(file))
+        self._fragments = fragments
         self._fields = fields
-        self._renames = {name: stored[name] for name in renamed}
-        self._known = fragments.known(file)
-        self._fragment = fragments.fragment(file, {} if renamed else self._known)
-        self.of_pruning = PrunedFile(file, self._fragment, self._renames, self._known)
+        self._told = {} if renamed else known
+        self.of_pruning = PrunedFile(
+            file,
+            fragments.footer(file, self._told),
+            {name: stored[name] for name in renamed},
+            known,
+        )
 
     def batches(
         self, row_groups: list[int], schema: pa.Schema, expressions: Mapping[str, pc.Expression]
     ) -> Iterator[pa.RecordBatch]:
         """Yield the values of expressions, which fit the schema, in order."""
-        if self._renames:
-            part = self._fragment.subset(row_group_ids=row_groups)
-            yield from batches_of_renamed(
-                part, self._fields, self._renames, self._known, expressions
-            )
+        file = self.of_pruning
+        whole = self._fragments.with_values(file.number, file.fragment, self._told)
+        if file.renames:
+            yield from self._renamed(whole.subset(row_group_ids=row_groups), expressions)
         else:
-            part = self._fragment.subset(row_group_ids=row_groups, schema=schema)
+            part = whole.subset(row_group_ids=row_groups, schema=schema)
             yield from part.scanner(schema=schema, columns=dict(expressions)).to_batches()
+
+    def _renamed(
+        self, fragment: pads.ParquetFileFragment, expressions: Mapping[str, pc.Expression]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the values of expressions, of columns that the file stores by other names."""
+        import pyarrow.compute as pc
+        import pyarrow.dataset as pads
+
+        in_file, file = fragment.physical_schema, self.of_pruning
+        names = {name: file.renames.get(name, name) for name in self._fields.names}
+        stored = {name: pc.field(other) for name, other in names.items() if other in in_file.names}
+        for batch in fragment.scanner(schema=in_file, columns=stored).to_batches():
+            columns = [
+                batch.column(field.name).cast(field.type)
+                if field.name in stored
+                else pa.repeat(
+                    file.known.get(field.name, pa.scalar(None)).cast(field.type), len(batch)
+                )
+                for field in self._fields
+            ]
+            held = pa.Table.from_arrays(columns, schema=self._fields)
+            yield from pads.dataset(held).scanner(columns=dict(expressions)).to_table().to_batches()
+
+
+def _flat_renames(fields: pa.Schema, renames: Mapping[str, str], stored: pa.Schema) -> set[str]:
+    """Return the columns among `fields` that a file stores by another name, or lacks."""
+    for field in fields:
+        if not pa.types.is_nested(field.type):
+            continue
+        for path, other in renames.items():
+            is_within = path.startswith(f"{field.name}.")
+            if is_within and (other or field.name in stored.names):
+                raise ValueError(
+                    f"rows cannot be filtered by column {field.name!r}: a file of the table stores "
+                    f"{path!r} by another name, or is older than it"
+                )
+    return {
+        name for name in fields.names if name in renames and (renames[name] or name in stored.names)
+    }
 
 
 class _Rows:

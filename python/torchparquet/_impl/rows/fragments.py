@@ -1,18 +1,19 @@
-"""The files of a manifest as fragments of pyarrow's data set engine, with their bytes."""
+"""The files of a manifest as fragments of pyarrow's data set engine, and their common schema."""
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from torchparquet._impl.files.filters import typed_key
+from torchparquet._impl.files.footers.leaf import NULL_KEY
 from torchparquet._impl.files.footers.plain_footer import made_of_any
 from torchparquet._impl.files.opening import opened_file, source_of
+from torchparquet._impl.files.schemas import is_whole_number
 from torchparquet._impl.rows.pruning.bounds import known_conditions
 from torchparquet.errors import one_line, unreadable
 
@@ -21,35 +22,38 @@ if TYPE_CHECKING:
 
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
+    from torchparquet._impl.native import Footers
 
 
 class Fragments:
-    """The files of a manifest, opened when they are asked for. Thread-safe."""
+    """The files of a manifest, opened when they are asked for. Thread-safe.
 
-    def __init__(self, manifest: Manifest, keys: FileKeys | None) -> None:
-        """Read the schemas."""
+    Attributes:
+        schema: The columns of all files, and the partition keys of their paths.
+        differing: The columns that are not in it, since files store them as types without a common
+            one.
+    """
+
+    def __init__(self, manifest: Manifest, keys: FileKeys | None, footers: Footers | None) -> None:
+        """Read a file of each schema, or its footer if the content of footers is given."""
         self._manifest = manifest
         self._keys = keys
+        self._footers = None if manifest.memory else footers
         table = manifest.table
         self._stored = self._schemas()
         schemas = list(self._stored.values())
         if table is not None and table.arrow_schema:
             of_table = pa.ipc.read_schema(pa.BufferReader(table.arrow_schema))
             schemas = [pa.schema([f for f in of_table if f.name not in table.keys])]
-        try:
-            unified = pa.unify_schemas(schemas, promote_options="permissive")
-        except pa.ArrowException as error:
-            raise ValueError(
-                f"rows cannot be selected, the types of columns differ: {one_line(error)}"
-            ) from error
+        unified, self.differing = _unified(schemas)
         self._path_keys = {
-            name: typed_key(texts, as_text=table is not None and name in table.text_keys)
+            name: _typed_key(texts, as_text=table is not None and name in table.text_keys)
             for name, texts in manifest.partition_keys.items()
-            if name not in unified.names
+            if name not in unified.names and name not in self.differing
         }
         for name, values in self._path_keys.items():
             unified = unified.append(pa.field(name, values.type))
-        self._schema = unified.remove_metadata()
+        self.schema = unified.remove_metadata()
         self._defaults = {
             name: pa.scalar(value, unified.field(name).type)
             for name, value in ({} if table is None else table.defaults).items()
@@ -60,33 +64,27 @@ class Fragments:
         """Return the distinct schemas of files with rows, by the manifest's numbers."""
         with_rows = np.flatnonzero(self._manifest.file_num_rows > 0)
         numbers, first = np.unique(self._manifest.file_schema[with_rows], return_index=True)
-        files = with_rows[first].tolist()
-        made = [self._made(file).physical_schema for file in files]
+        made = [self.footer(file, {}).physical_schema for file in with_rows[first].tolist()]
         return dict(zip(numbers.tolist(), made, strict=True))
 
-    def schema(self) -> pa.Schema:
-        """Return the columns of all files, and the partition keys of their paths."""
-        return self._schema
-
     def stored_schema(self, file: int) -> pa.Schema:
-        """Return the columns of a file, by its own names."""
-        known = self._stored.get(int(self._manifest.file_schema[file]))
-        return self._made(file).physical_schema if known is None else known
+        """Return the columns of a file with rows, by its own names."""
+        return self._stored[int(self._manifest.file_schema[file])]
 
-    def fragment(self, file: int, known: Mapping[str, pa.Scalar]) -> pads.ParquetFileFragment:
-        """Return a file, of which these values are known for all of its rows.
+    def known(self, file: int, names: Collection[str]) -> dict[str, pa.Scalar]:
+        """Return the values, alike in all rows of a file, of those columns that it does not store.
 
-        None are to be told of a file whose columns bear other names than its table's.
+        They are partition keys of its path, defaults of columns that are younger, and nulls.
         """
-        return self._made(file, known)
-
-    def known(self, file: int) -> dict[str, pa.Scalar]:
-        """Return the values of a file's partition keys, and of columns that are younger."""
-        keys = {name: values[file] for name, values in self._path_keys.items()}
-        stored = self.stored_names(file)
-        return keys | {
-            name: value for name, value in self._defaults.items() if stored.get(name) == ""
-        }
+        stored, in_file = self.stored_names(file), self.stored_schema(file).names
+        found = {}
+        for name in names:
+            kind = self.schema.field(name).type
+            if name in self._path_keys:
+                found[name] = self._path_keys[name][file]
+            elif stored.get(name, name) not in in_file and not pa.types.is_nested(kind):
+                found[name] = self._defaults.get(name, pa.scalar(None, kind))
+        return found
 
     def stored_names(self, file: int) -> Mapping[str, str]:
         """Return the paths of leaf columns that a file stores by another, or lacks: then ""."""
@@ -96,14 +94,37 @@ class Fragments:
         stored: Mapping[str, str] = table.stored[self._manifest.file_schema[file]]
         return stored
 
-    def _made(self, file: int, values: Mapping[str, pa.Scalar] | None = None) -> Any:
+    def footer(self, file: int, known: Mapping[str, pa.Scalar]) -> pads.ParquetFileFragment:
+        """Return a file, perhaps without values, of which some values are known for all rows.
+
+        None are to be told of a file whose columns bear other names than its table's.
+        """
+        if self._footers is None:
+            return self._whole(file, known)
+        # pyarrow reads a footer as a file without values.
+        content = pa.py_buffer(self._footers.content(file))
+        return self._made(file, content, lambda: pa.BufferReader(content), known)
+
+    def with_values(
+        self, file: int, footer: pads.ParquetFileFragment, known: Mapping[str, pa.Scalar]
+    ) -> pads.ParquetFileFragment:
+        """Return a file with its values, from what `footer` returned for the same arguments."""
+        return footer if self._footers is None else self._whole(file, known)
+
+    def _whole(self, file: int, known: Mapping[str, pa.Scalar]) -> pads.ParquetFileFragment:
+        manifest = self._manifest
+        source = (
+            manifest.memory[file].content
+            if manifest.memory
+            else source_of(manifest.files[file], manifest.remote)
+        )
+        return self._made(file, source, lambda: opened_file(manifest, file), known)
+
+    def _made(self, file: int, source: Any, opened: Any, values: Mapping[str, pa.Scalar]) -> Any:
         import pyarrow.fs as pafs
 
-        known = known_conditions(values or {})
-        manifest, path = self._manifest, self._manifest.files[file]
-        source = (
-            manifest.memory[file].content if manifest.memory else source_of(path, manifest.remote)
-        )
+        known = known_conditions(values)
+        path = self._manifest.files[file]
 
         def made_of(taken: Any) -> Any:
             made = self._format(path).make_fragment(
@@ -115,7 +136,7 @@ class Fragments:
             return made
 
         try:
-            return made_of_any(made_of, source, lambda: opened_file(manifest, file))
+            return made_of_any(made_of, source, opened)
         except (pa.ArrowException, OSError) as error:
             message = f"cannot parse the footer: {path!r}: {one_line(error)}"
             raise unreadable(error, path, message) from error
@@ -126,3 +147,28 @@ class Fragments:
         properties = None if self._keys is None else self._keys.of_file(path)
         options = pads.ParquetFragmentScanOptions(decryption_properties=properties, pre_buffer=True)
         return pads.ParquetFileFormat(default_fragment_scan_options=options)
+
+
+def _unified(schemas: Sequence[pa.Schema]) -> tuple[pa.Schema, list[str]]:
+    """Return the columns of all schemas, and the names of those that have no common type."""
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive"), []
+    except pa.ArrowException:
+        by_name: dict[str, list[pa.Schema]] = {}
+        for field in (field for schema in schemas for field in schema):
+            by_name.setdefault(field.name, []).append(pa.schema([field]))
+    fields, differing = [], []
+    for name, alike in by_name.items():
+        try:
+            fields += list(pa.unify_schemas(alike, promote_options="permissive"))
+        except pa.ArrowException:
+            differing.append(name)
+    return pa.schema(fields), differing
+
+
+def _typed_key(texts: Sequence[str | None], *, as_text: bool) -> pa.Array:
+    """Return the values of a key, as columns read them: int64 if all are integers, else strings."""
+    values = [None if text == NULL_KEY else text for text in texts]
+    if not as_text and all(value is None or is_whole_number(value) for value in values):
+        return pa.array([None if value is None else int(value) for value in values], pa.int64())
+    return pa.array(values, pa.string())

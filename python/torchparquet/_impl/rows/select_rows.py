@@ -1,4 +1,4 @@
-"""The rows that `where=`, `rows=` and `split=` leave together."""
+"""The rows that `filters=`, `rows=` and `split=` leave together."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from torchparquet._impl.files.cache_file import CacheArgument, CacheFile
+from torchparquet._impl.files.cache_file import CacheArgument, found_by_pass
+from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.files.row_selection import RowSelection
-from torchparquet._impl.rows.conditions import WhereArgument, where_expression
-from torchparquet._impl.rows.deletions import Deletions
-from torchparquet._impl.rows.equalities import equalities_of
-from torchparquet._impl.rows.evaluation import Mask, Values, evaluate
-from torchparquet._impl.rows.row_numbers import ChosenRows, RowsArgument
+from torchparquet._impl.rows.evaluation import FILTERS, Mask, Values, evaluate
+from torchparquet._impl.rows.filters import FiltersArgument, equalities_of, filters_expression
+from torchparquet._impl.rows.row_numbers import ChosenRows, Deletions, RowsArgument
 from torchparquet._impl.rows.splits import (
     SplitArgument,
     bounds_of,
@@ -30,15 +29,14 @@ from torchparquet._impl.rows.splits import (
 from torchparquet.options import Split
 
 if TYPE_CHECKING:
-    import pyarrow.compute as pc
     from numpy.typing import NDArray
 
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.files.remote.storage import StorageArguments
+    from torchparquet._impl.native import Footers
 
 _FORMAT = "torchparquet rows 1"
-_WHERE, _BY = "where", "by"
+_SPLIT = "split"
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class RowArguments:
         left: By number of the file, a mask of the rows that a table has not deleted.
     """
 
-    where: WhereArgument = None
+    filters: FiltersArgument = None
     rows: RowsArgument = None
     split: SplitArgument = None
     left: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
@@ -57,7 +55,7 @@ class RowArguments:
     @property
     def is_empty(self) -> bool:
         """True if every row counts."""
-        return self.where is None and self.rows is None and self.split is None and not self.left
+        return self.filters is None and self.rows is None and self.split is None and not self.left
 
 
 def select_rows(
@@ -65,20 +63,31 @@ def select_rows(
     arguments: RowArguments,
     keys: FileKeys | None = None,
     cache: CacheArgument = None,
-    storage: StorageArguments | None = None,
+    storage: StorageArguments = NO_STORAGE,
+    footers: Footers | None = None,
 ) -> Manifest:
     """Return the manifest of the rows that the arguments leave.
 
-    Columns are read once, for a condition or for a split by a column. With a cache the answer is
-    kept in a file beside it, by files and arguments. One rank reads for all.
+    Columns are read once, for filters or for a split by a column. With a cache the answer is kept
+    in a file beside it, by files and arguments. One rank reads for all.
     """
     if arguments.is_empty:
         return manifest
-    conditions = _Conditions(manifest, arguments)
+    conditions = _Conditions(manifest, arguments, keys, footers)
     if conditions.reads:
-        selection = _kept_or_found(manifest, conditions, keys, cache, storage)
+        content = found_by_pass(
+            ("rows", "selected rows"),
+            conditions.digest(),
+            lambda content: _selection(content, manifest),
+            lambda: _content(conditions.find()),
+            cache=cache,
+            manifest=manifest,
+            keys=None,
+            storage=storage,
+        )
+        selection = _selection(content, manifest)
     else:
-        selection = conditions.find(keys)
+        selection = conditions.find()
     if not selection.num_rows.any():
         raise ValueError(
             f"no row of {int(manifest.row_group_num_rows.sum())} is left by {conditions.names}"
@@ -89,34 +98,47 @@ def select_rows(
 class _Conditions:
     """The conditions that must hold for a row to be read."""
 
-    def __init__(self, manifest: Manifest, arguments: RowArguments) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        arguments: RowArguments,
+        keys: FileKeys | None,
+        footers: Footers | None,
+    ) -> None:
         self._manifest = manifest
+        self._keys = keys
+        self._footers = footers
         self._split = split_of(arguments.split)
-        self._where = None if arguments.where is None else where_expression(arguments.where)
-        self._needed = equalities_of(arguments.where)
+        filters = arguments.filters
+        self._filters = None if filters is None else filters_expression(filters)
+        self._needed = equalities_of(filters)
         self._chosen = None if arguments.rows is None else ChosenRows(arguments.rows, manifest)
         self._left = Deletions(arguments.left, manifest) if arguments.left else None
         given = {
-            "where": self._where,
+            "filters": self._filters,
             "rows": self._chosen,
             "split": self._split,
             "the table's deletions": self._left,
         }
         self.names = " and ".join(name for name, value in given.items() if value is not None)
-        self.reads = self._where is not None or self._by is not None
+        by = None if self._split is None else self._split.by
+        self._read = {} if self._filters is None else {FILTERS: self._filters}
+        if by is not None:
+            import pyarrow.compute as pc
+
+            self._read[_SPLIT] = pc.field(by)
 
     @property
-    def _by(self) -> str | None:
-        return None if self._split is None else self._split.by
+    def reads(self) -> bool:
+        return bool(self._read)
 
-    def key(self) -> str:
-        """Return a text that differs for other conditions or files."""
+    def digest(self) -> str:
+        """Return a text that differs for other conditions."""
         digest = hashlib.blake2b(digest_size=16)
         split = self._split
         for part in (
-            self._manifest.fingerprint.encode(),
             # An expression as text may leave out the middle of a list.
-            pickle.dumps(self._where, protocol=4),
+            pickle.dumps(self._filters, protocol=4),
             b"" if self._chosen is None else self._chosen.numbers.astype("<i8").tobytes(),
             b"" if self._left is None else self._left.numbers.astype("<i8").tobytes(),
             json.dumps(
@@ -127,22 +149,15 @@ class _Conditions:
             digest.update(part)
         return digest.hexdigest()
 
-    def find(self, keys: FileKeys | None) -> RowSelection:
+    def find(self) -> RowSelection:
         """Return the rows for which all conditions hold."""
-        return RowSelection.of_masks(self._masks(keys))
-
-    def _masks(self, keys: FileKeys | None) -> Iterator[Mask]:
+        manifest = self._manifest
         if not self.reads:
-            numbers = range(self._manifest.num_row_groups)
-            return (self._mask(number, {}) for number in numbers)
-        import pyarrow.compute as pc
-
-        wanted: dict[str, pc.Expression] = {}
-        if self._where is not None:
-            wanted[_WHERE] = self._where
-        if self._by is not None:
-            wanted[_BY] = pc.field(self._by)
-        return evaluate(self._manifest, wanted, self._where, keys, self._mask, self._needed)
+            masks = (self._mask(number, {}) for number in range(manifest.num_row_groups))
+            return RowSelection.of_masks(masks)
+        return RowSelection.of_masks(
+            evaluate(manifest, self._read, self._keys, self._mask, self._footers, self._needed)
+        )
 
     def _mask(self, number: int, values: Values) -> Mask:
         """Return the rows of a row group for which all conditions hold."""
@@ -154,15 +169,15 @@ class _Conditions:
         return mask
 
     def _parts(self, begin: int, num_rows: int, values: Values) -> Iterator[Mask]:
-        if _WHERE in values:
-            yield _as_mask(values[_WHERE])
+        if FILTERS in values:
+            yield _as_mask(values[FILTERS])
         if self._chosen is not None:
             yield self._chosen.mask(begin, num_rows)
         if self._left is not None:
             yield self._left.mask(begin, num_rows)
         split: Split | None = self._split
         if split is not None:
-            by = values.get(_BY)
+            by = values.get(_SPLIT)
             yield (
                 rows_of_split(split, begin, num_rows) if by is None else values_of_split(split, by)
             )
@@ -174,29 +189,6 @@ def _as_mask(values: pa.ChunkedArray) -> Mask:
         return np.zeros(len(values), bool)
     mask: Mask = values.fill_null(False).to_numpy()
     return mask
-
-
-def _kept_or_found(
-    manifest: Manifest,
-    conditions: _Conditions,
-    keys: FileKeys | None,
-    cache: CacheArgument,
-    storage: StorageArguments | None,
-) -> RowSelection:
-    key = conditions.key()
-
-    def work() -> bytes:
-        if cache is None:
-            return _content(conditions.find(keys))
-        file = CacheFile.beside(cache, f"{key}.rows", manifest, storage)
-        return file.through("selected rows", lambda content: _selection(content, manifest), find)
-
-    def find() -> bytes:
-        return _content(conditions.find(keys))
-
-    share = None if storage is None else storage.share
-    content = work() if share is None else share(json.dumps(["rows", key]), work)
-    return _selection(content, manifest)
 
 
 def _content(selection: RowSelection) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -43,16 +44,18 @@ def parsed_condition(text: str) -> Any:
         import sqlglot
     except ImportError as error:
         raise ImportError(
-            "where as SQL needs sqlglot: pip install sqlglot; "
+            "filters in SQL need sqlglot: pip install sqlglot; "
             "or give tuples, or a pyarrow Expression"
         ) from error
     try:
         parsed = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="duckdb")
     except sqlglot.errors.SqlglotError as error:
-        raise ValueError(f"where is no SQL condition ({one_line(error)}): {text!r}") from error
+        raise ValueError(
+            f"filters must be a SQL condition, as after WHERE ({one_line(error)}): {text!r}"
+        ) from error
     parts = {name for name, part in parsed.args.items() if part}
     if not parts <= {"expressions", "where", "kind"} or parsed.args.get("where") is None:
-        raise ValueError(f"where must be one SQL condition, got {text!r}")
+        raise ValueError(f"filters must be one SQL condition, as after WHERE, got {text!r}")
     return parsed.args["where"].this
 
 
@@ -60,7 +63,10 @@ class _Translator:
     """Makes expressions of the parts of one condition."""
 
     def __init__(self, text: str) -> None:
+        import pyarrow.compute as pc
+
         self._text = text
+        self._pc = pc
 
     def expression(self, part: Any) -> Any:
         """Return a part as an expression."""
@@ -68,44 +74,34 @@ class _Translator:
         if name in _BINARY:
             return _BINARY[name](self.expression(part.this), self.expression(part.expression))
         if name in _CALLS:
-            return _call(_CALLS[name], self.expression(part.this))
+            return getattr(self._pc, _CALLS[name])(self.expression(part.this))
         made = getattr(self, f"_{name.lower()}", None)
         if made is None:
             raise self._unsupported(part)
         return made(part)
 
     def _unsupported(self, part: Any) -> ValueError:
-        return ValueError(f"where cannot use {part.sql()!r} of {self._text!r}")
+        return ValueError(f"filters cannot use {part.sql()!r} of {self._text!r}")
 
     def _column(self, part: Any) -> Any:
-        import pyarrow.compute as pc
-
-        return pc.field(*(piece.name for piece in part.parts))
+        return self._pc.field(*(piece.name for piece in part.parts))
 
     def _dot(self, part: Any) -> Any:
-        import pyarrow.compute as pc
-
         names = [piece.name for piece in part.flatten()]
         if not all(names):
             raise self._unsupported(part)
-        return pc.field(*names)
+        return self._pc.field(*names)
 
     def _literal(self, part: Any) -> Any:
-        import pyarrow.compute as pc
-
         if part.is_string:
-            return pc.scalar(part.this)
-        return pc.scalar(int(part.this) if part.is_int else float(part.this))
+            return self._pc.scalar(part.this)
+        return self._pc.scalar(int(part.this) if part.is_int else float(part.this))
 
     def _boolean(self, part: Any) -> Any:
-        import pyarrow.compute as pc
+        return self._pc.scalar(bool(part.this))
 
-        return pc.scalar(bool(part.this))
-
-    def _null(self, part: Any) -> Any:
-        import pyarrow.compute as pc
-
-        return pc.scalar(pa.scalar(None, pa.bool_()))
+    def _null(self, _part: Any) -> Any:
+        return self._pc.scalar(pa.scalar(None, pa.bool_()))
 
     def _paren(self, part: Any) -> Any:
         return self.expression(part.this)
@@ -114,12 +110,10 @@ class _Translator:
         return ~self.expression(part.this)
 
     def _neg(self, part: Any) -> Any:
-        import pyarrow.compute as pc
-
         if type(part.this).__name__ == "Literal" and not part.this.is_string:
             number = part.this.this
-            return pc.scalar(-int(number) if part.this.is_int else -float(number))
-        return _call("negate", self.expression(part.this))
+            return self._pc.scalar(-int(number) if part.this.is_int else -float(number))
+        return self._pc.negate(self.expression(part.this))
 
     def _between(self, part: Any) -> Any:
         value = self.expression(part.this)
@@ -132,38 +126,29 @@ class _Translator:
         if kind == "Null":
             return value.is_null()
         if kind == "Boolean":
-            return _is_true(value if part.expression.this else ~value)
+            return value.is_valid() & (value if part.expression.this else ~value)
         raise self._unsupported(part)
 
     def _in(self, part: Any) -> Any:
-        import pyarrow.compute as pc
-
         items = part.expressions
         if not items or part.args.get("query") is not None:
             raise self._unsupported(part)
         value = self.expression(part.this)
-        known = [item for item in items if type(item).__name__ != "Null"]
-        equal = [value == self.expression(item) for item in known]
-        found = functools.reduce(lambda one, other: one | other, equal) if equal else None
-        if len(known) < len(items):
-            unknown = pc.scalar(pa.scalar(None, pa.bool_()))
-            return unknown if found is None else found | unknown
-        return found
+        equal = (
+            self._null(item) if type(item).__name__ == "Null" else value == self.expression(item)
+            for item in items
+        )
+        return functools.reduce(operator.or_, equal)
 
     def _like(self, part: Any) -> Any:
-        return self._matches(part, ignore_case=False)
+        pattern, ignore_case = self._text_of(part.expression), type(part).__name__ == "ILike"
+        return self._pc.match_like(self.expression(part.this), pattern, ignore_case=ignore_case)
 
-    def _ilike(self, part: Any) -> Any:
-        return self._matches(part, ignore_case=True)
-
-    def _matches(self, part: Any, *, ignore_case: bool) -> Any:
-        pattern = self._text_of(part.expression)
-        value = self.expression(part.this)
-        return _call("match_like", value, pattern=pattern, ignore_case=ignore_case)
+    _ilike = _like
 
     def _startswith(self, part: Any) -> Any:
         prefix = self._text_of(part.expression)
-        return _call("starts_with", self.expression(part.this), pattern=prefix)
+        return self._pc.starts_with(self.expression(part.this), prefix)
 
     def _text_of(self, part: Any) -> str:
         if type(part).__name__ != "Literal" or not part.is_string:
@@ -177,33 +162,15 @@ class _Translator:
         return self.expression(part.this).cast(to)
 
 
-def _call(name: str, value: Any, **options: Any) -> Any:
-    import pyarrow.compute as pc
-
-    return getattr(pc, name)(value, **options)
-
-
-def _is_true(value: Any) -> Any:
-    return value.is_valid() & value
-
-
 def _remainder(one: Any, other: Any) -> Any:
     quotient = (one / other).cast(pa.int64())
     return one - quotient * other
 
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "And": lambda one, other: one & other,
-    "Or": lambda one, other: one | other,
-    "EQ": lambda one, other: one == other,
-    "NEQ": lambda one, other: one != other,
-    "LT": lambda one, other: one < other,
-    "LTE": lambda one, other: one <= other,
-    "GT": lambda one, other: one > other,
-    "GTE": lambda one, other: one >= other,
-    "Add": lambda one, other: one + other,
-    "Sub": lambda one, other: one - other,
-    "Mul": lambda one, other: one * other,
+    **{"And": operator.and_, "Or": operator.or_, "EQ": operator.eq, "NEQ": operator.ne},
+    **{"LT": operator.lt, "LTE": operator.le, "GT": operator.gt, "GTE": operator.ge},
+    **{"Add": operator.add, "Sub": operator.sub, "Mul": operator.mul},
     "Div": lambda one, other: one.cast(pa.float64()) / other.cast(pa.float64()),
     "Mod": _remainder,
 }

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torchparquet._impl.checks import checked_int, listed
+from torchparquet._impl.files.manifest_cache import shared_manifest
 from torchparquet._impl.files.remote.urls import is_remote_url
-from torchparquet._impl.files.selection import select_row_groups
 from torchparquet._impl.functions.transforms import Transforms
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions, check_dynamic
 from torchparquet._impl.ranks.shared_work import done_once
 from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW, window_memory
 from torchparquet._impl.reading.word_pass import WordPass
-from torchparquet._impl.rows.conditions import both
+from torchparquet._impl.rows.filters import both
 from torchparquet._impl.rows.select_rows import RowArguments, select_rows
 from torchparquet._impl.sequences.by_length import group_rows
 from torchparquet._impl.sequences.length_pass import LengthPass
@@ -30,7 +30,6 @@ from torchparquet.options import ByLength, Pack
 if TYPE_CHECKING:
     from torchparquet._impl.batches.fields import Field
     from torchparquet._impl.files.cache_file import CacheArgument
-    from torchparquet._impl.files.filters import FiltersArgument
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
     from torchparquet._impl.files.manifest_reading import SourceArgument
@@ -92,7 +91,6 @@ class Source:
     """
 
     paths: SourceArgument
-    filters: FiltersArgument
     rows: RowArguments
     keys: FileKeys | None
     manifest_cache: CacheArgument
@@ -114,26 +112,25 @@ class Source:
                     filesystem=table.filesystem,
                 )
             paths = list(table.paths)
-            rows = replace(rows, where=both(rows.where, table.where), left=table.deleted)
-        manifest = select_row_groups(
+            rows = replace(rows, filters=both(rows.filters, table.filters), left=table.deleted)
+        manifest, footers = shared_manifest(
             paths,
-            self.filters,
-            self.manifest_cache,
-            storage,
-            self.keys,
             self.num_threads,
+            self.keys,
+            self.manifest_cache,
+            storage=storage,
             with_chunk_sizes=with_sizes,
-            as_table=None if table is None else table.applied,
+            with_contents=rows.filters is not None,
         )
         if table is not None:
-            manifest = table.narrowed(manifest)
-        return select_rows(manifest, rows, self.keys, self.manifest_cache, storage)
+            manifest = table.narrowed(table.applied(manifest))
+        return select_rows(manifest, rows, self.keys, self.manifest_cache, storage, footers)
 
     def open_whole(self, manifest: Manifest) -> Manifest:
         """Return the manifest of all rows; it is the given one if no option leaves rows out."""
-        if self.filters is None and self.rows.is_empty:
+        if self.rows.is_empty:
             return manifest
-        return replace(self, filters=None, rows=RowArguments()).open(with_sizes=False)
+        return replace(self, rows=RowArguments()).open(with_sizes=False)
 
     @property
     def shared_storage(self) -> StorageArguments:

@@ -30,6 +30,7 @@ from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.reading.function_stages import Surroundings
 from torchparquet._impl.session.iteration import Iteration
 from torchparquet._impl.session.provenance import BatchOrigin, row_group_origin
+from torchparquet.errors import RankMismatchError
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from torchparquet._impl.plan.topology import Topology
     from torchparquet._impl.ranks.membership import Membership
     from torchparquet._impl.reading.stream import Stream
-    from torchparquet._impl.session.feed import Feed
+    from torchparquet._impl.session.dataset_session import DatasetSession
     from torchparquet._impl.session.planner import Place
 
 
@@ -65,16 +66,24 @@ class OwnCursor:
 class StoreCursor:
     """A cursor in a store of torch.distributed.
 
-    The n-th pass over the same rows in the same order is the same cursor in all processes, and
-    that of no other pass.
+    The n-th pass over the same data is the same cursor in all processes, and that of no other
+    pass. All must read the same epoch in it.
     """
 
-    def __init__(self, store: Store, identity: Any) -> None:
-        """Begin, or join, the next pass."""
+    def __init__(self, store: Store, identity: Any, epoch: int) -> None:
+        """Begin, or join, the next pass; raises if other ranks read another epoch in theirs."""
         digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
-        self._key = f"torchparquet/cursor/{digest}/{_num_passes[digest]}"
+        number = _num_passes[digest]
+        self._key = f"torchparquet/cursor/{digest}/{number}"
         self._store = store
         _num_passes[digest] += 1
+        of_all = bytes(store.compare_set(f"{self._key}/epoch", "", str(epoch))).decode()
+        if of_all != str(epoch):
+            raise RankMismatchError(
+                'ranks must make the same passes with even="dynamic": another one reads epoch '
+                f"{of_all} in its pass {number + 1}, this one epoch {epoch}. A rank that iterates "
+                "more often than others, or sets another epoch, takes rows from them"
+            )
 
     def claim(self) -> int:
         """Return the next number."""
@@ -112,7 +121,7 @@ class Pass:
         self._num_used = 0
 
 
-def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
+def shared_cursor(identity: list[Any], epoch: int, membership: Membership) -> Cursor:
     """Return the cursor of a pass, which all ranks share.
 
     Args:
@@ -126,7 +135,7 @@ def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
     if in_worker():
         raise ValueError('even="dynamic" needs num_workers=0: workers share no store')
     if membership.ranks.store is not None:
-        return StoreCursor(membership.ranks.store, identity)
+        return StoreCursor(membership.ranks.store, identity, epoch)
     topology, mesh = membership.topology(), membership.ranks.mesh
     if mesh is not None and mesh.size() > topology.world_size:
         raise ValueError(
@@ -141,7 +150,7 @@ def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
             'even="dynamic" needs torch.distributed to be initialised, or a store, for ranks '
             f"to share; got rank {topology.rank} of {topology.world_size}"
         )
-    return StoreCursor(peers.store, [*identity, peers.ranks, start_of_job(peers)])
+    return StoreCursor(peers.store, [*identity, peers.ranks, start_of_job(peers)], epoch)
 
 
 class DynamicIteration(Iteration):
@@ -153,24 +162,17 @@ class DynamicIteration(Iteration):
 
     _pass: Pass | None = None
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, session: DatasetSession, led_at: tuple[Any, int] | None = None) -> None:
         """Prepare to iterate; claims and reads nothing yet."""
-        super().__init__(feed)
         self._ahead: tuple[Stream, Future[None], int] | None = None
         self._at = (0, 0)  # row group and batch of it
         self._thread: ThreadPoolExecutor | None = None
         self._thread_ident: list[int] = []
         self._failure: BaseException | None = None
+        super().__init__(session, led_at)
 
-    def __next__(self) -> Batch:
-        """Return the next batch; those of a row group are consecutive."""
-        try:
-            self._enter()
-            return self._timed(self._next_claimed)
-        finally:
-            self._leave()
-
-    def _next_claimed(self) -> Batch:
+    def _fetch(self) -> tuple[Batch, Place]:
+        """Return the next batch, and where the epoch began: nothing counts batches here."""
         if self._failure is not None:
             raise self._failure
         self._check_usable()
@@ -183,20 +185,18 @@ class DynamicIteration(Iteration):
             raise
         if batch is None:
             self.take_epoch()
-            self.course.has_ended = True
+            self.progress.has_ended = True
             self._end_thread()
             raise StopIteration
-        return batch
+        return batch, self.begin()
 
     def take_epoch(self) -> None:
         """Take the epoch, and what was claimed of it, which the next iteration does not read."""
         super().take_epoch()
-        if self._feed.looked_at is self._pass:
-            self._feed.looked_at = None
+        if self._session.looked_at is self._pass:
+            self._session.looked_at = None
 
     def _next_batch(self) -> Batch | None:
-        if self._looks and not self.is_held:
-            self.take_epoch()
         if self._pass is None:
             self._pass = self._begin_pass()
             ident = self._thread_ident
@@ -236,54 +236,51 @@ class DynamicIteration(Iteration):
 
         Claims cannot be undone, so the next iteration of this process reads what a look claimed.
         """
-        feed, place = self._feed, self.begin()
-        feed.rank_check.agree(partial(feed.standing, place=place))
-        begun: Pass | None = feed.looked_at
-        if begun is None or not begun.is_of(place.epoch) or feed.has_look:
+        session, place = self._session, self.begin()
+        self._agree(place)
+        begun: Pass | None = session.looked_at
+        if begun is None or not begun.is_of(place.epoch) or session.has_look:
             begun = self._new_pass(place)
         begun.begin_again()
-        feed.looked_at, self._looks = begun, True
+        session.looked_at, self._looks = begun, True
         return begun
 
     def _new_pass(self, place: Place) -> Pass:
         """Return a pass over the row groups of the epoch that have rows."""
-        feed, manifest = self._feed, self._feed.streams.manifest
-        options = replace(feed.planner.options, epoch=place.epoch)
+        session, manifest = self._session, self._session.streams.manifest
+        options = replace(session.planner.options, epoch=place.epoch)
         rows = manifest.row_group_num_rows
         order = epoch_order(len(rows), options)
         identity = [
             manifest.content_fingerprint,
-            columns_digest(feed.streams.fields),
-            [options.batch_size, options.shuffle, options.seed, options.epoch],
+            columns_digest(session.streams.fields),
+            [options.batch_size, options.shuffle, options.seed],
         ]
-        cursor = shared_cursor(identity, feed.membership)
+        cursor = shared_cursor(identity, place.epoch, session.membership)
         return Pass(place.epoch, order[rows[order] > 0], cursor)
 
     def _open_row_group(self, row_group: int) -> Stream:
         """Open one row group of two, with half of the threads and of the memory."""
-        feed, share, epoch = self._feed, self._share_of(row_group), self.begin().epoch
+        session, share, epoch = self._session, self._share_of(row_group), self.begin().epoch
         around = Surroundings(
-            partial(mixed_seed, feed.planner.options.seed, epoch, row_group),
-            partial(_origin_in, feed.streams.manifest, share, epoch, self.topology),
+            partial(mixed_seed, session.planner.options.seed, epoch, row_group),
+            partial(_origin_in, session.streams.manifest, share, epoch, self.topology),
             partial(self.totals.add_seconds, "function_seconds"),
         )
-        return feed.staged(feed.streams.open([share], 2), around)
+        return session.staged(session.streams.open([share], 2), around)
 
     def _share_of(self, row_group: int) -> Share:
-        feed = self._feed
-        num_rows = int(feed.streams.manifest.row_group_num_rows[row_group])
-        return row_group_share(row_group, num_rows, feed.planner.options.batch_size)
-
-    def marked(self) -> None:
-        """Return None: this process cannot read again what others may have claimed since."""
+        session = self._session
+        num_rows = int(session.streams.manifest.row_group_num_rows[row_group])
+        return row_group_share(row_group, num_rows, session.planner.options.batch_size)
 
     def seek(self, step: int) -> None:
         """Refuse: nobody knows beforehand which rank reads what."""
-        self._feed.refuse_dynamic("step to go to")
+        self._session.refuse_dynamic("step to go to")
 
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or row `row` of it, to be shown."""
-        (row_group, step), manifest = self._at, self._feed.streams.manifest
+        (row_group, step), manifest = self._at, self._session.streams.manifest
         share, epoch = self._share_of(row_group), self.begin().epoch
         return _origin_in(manifest, share, epoch, self.topology, step, row)
 

@@ -241,7 +241,8 @@ class EpochPlanner:
         last = place.legs[-1]
         if last.num_rows and last.batch_size is None:
             raise ValueError(
-                f"batches of row groups that ranks began at a row have no state: {last}"
+                "a batch that is a row group has no state after ranks began within one: give "
+                "batch_size a number, or take the state at the end of the epoch"
             )
         return self._state(place, place.steps, place.num_rows, worker)
 

@@ -102,7 +102,7 @@ def parse(value: object, identity: Identity, requested_window: tuple[int, int] |
     if version != VERSION:
         raise ValueError(
             f"state must be of version {VERSION}, got version {version!r}: it was saved by "
-            "another release of torchparquet"
+            "another release of torchparquet; load it with that release, or begin a new run"
         )
     state = _state(value)
     differences = _differences(value, identity, requested_window)
@@ -147,7 +147,7 @@ def _leg(value: Any) -> Leg:
 
 def _count(value: Any, low: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value < _COUNT:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"the saved state is damaged: a count must be an int >= 0, got {value!r}")
     return value
 
 
@@ -193,14 +193,3 @@ def _other_data(theirs: Any, ours: Mapping[str, Any]) -> str:
         f"other files or rows: {'; '.join(found) or (same if theirs else unknown)} "
         '(load_state_dict(state, other_data="next_epoch") begins the next epoch with this data)'
     )
-
-
-def after_rows(value: Mapping[str, Any], num_rows: int) -> dict[str, Any]:
-    """Return what `dump` made with `num_rows` more rows, of the next batch, delivered."""
-    *before, (world_size, num_workers, batch_size, num_steps, *rows) = value["legs"]
-    num_rows += sum(rows)
-    if batch_size is not None:
-        more, num_rows = divmod(num_rows, batch_size)
-        num_steps += more
-    last = [world_size, num_workers, batch_size, num_steps, *([num_rows] if num_rows else [])]
-    return {**value, "legs": [*before, last]}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from torchparquet._impl.files.footers.leaf import Leaf, TableFacts
+from torchparquet._impl.files.footers.leaf import NULL_KEY, Leaf, TableFacts
 from torchparquet._impl.files.footers.walk import leaves_of
 from torchparquet.errors import CorruptFileError, SchemaMismatchError
 
@@ -41,7 +41,7 @@ class TableSource:
     schema: pa.Schema | None = None
     names: Names | None = None
     deleted: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
-    where: pc.Expression | None = None
+    filters: pc.Expression | list[Any] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     row_groups: Mapping[int, Sequence[int]] = field(default_factory=dict)
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -57,11 +57,9 @@ class TableSource:
         keys = self._keys_that_no_file_stores(manifest, all_names)
         of_table = self._leaves(keys)
         schemas, stored = [], []
-        renamed = ""
         for leaves, names in zip(manifest.schemas, all_names, strict=True):
             schemas.append(_logical(leaves, names, of_table))
             stored.append(_stored(leaves, names, of_table))
-            renamed = renamed or self._renamed(leaves, names, of_table)
         facts = TableFacts(
             self.identity,
             keys,
@@ -70,7 +68,6 @@ class TableSource:
             tuple(stored) if any(stored) else (),
             b"" if self.schema is None else self.schema.serialize().to_pybytes(),
             dict(self.defaults),
-            renamed,
         )
         made = replace(manifest, schemas=tuple(schemas), table=facts)
         return replace(made, fingerprint=made.digest())
@@ -121,16 +118,6 @@ class TableSource:
         numbers = {one.name for one in self.schema if _is_number(one.type)}
         return frozenset(keys) - numbers
 
-    def _renamed(
-        self, leaves: Sequence[Leaf], names: Sequence[str], of_table: Sequence[Leaf]
-    ) -> str:
-        """Return a column that other libraries would read wrongly from these files, or ""."""
-        known = {leaf.path for leaf in of_table}
-        for leaf, name in zip(leaves, names, strict=True):
-            if name != leaf.path and (name in known or leaf.path in known):
-                return name if name in known else leaf.path
-        return next((name for name in self.defaults if name not in names), "")
-
 
 def _is_number(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
@@ -171,3 +158,10 @@ def _stored(
     }
     # The file may have another column of that name, which the table has dropped.
     return stored | {name: "" for name in known if name not in names}
+
+
+def key_text(value: object) -> str:
+    """Return the value of a partition column as a path would have it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return NULL_KEY if value is None else str(value)

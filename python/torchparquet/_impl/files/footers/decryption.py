@@ -59,7 +59,9 @@ class FileKeys:
         options: Mapping[str, Any],
     ) -> Footers:
         """Read the footers of ``files`` and remember their keys."""
-        from torchparquet._impl.native import Decryption, read_footers
+        from torchparquet._impl.native import Decryption, load_bridge, read_footers
+
+        load_bridge()
 
         native = Decryption([self.of_file(path) for path in files])
         footers = read_footers(list(files), num_threads, list(contents), native, **options)

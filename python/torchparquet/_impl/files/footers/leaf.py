@@ -101,8 +101,6 @@ class TableFacts:
         stored: For each schema of the files, the path by which it stores a column that it stores
             by another one.
         arrow_schema: The table's schema, serialized; empty if it is that of the files.
-        renamed: A column that some file has by another name or value than the table, so that no
-            library finds it there; "" if there is none.
     """
 
     identity: str
@@ -112,15 +110,6 @@ class TableFacts:
     stored: tuple[Mapping[str, str], ...] = ()
     arrow_schema: bytes = b""
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    renamed: str = ""
-
-    def check_names(self, argument: str) -> None:
-        """Raise ValueError if others than the native reader would read a column wrongly."""
-        if self.renamed:
-            raise ValueError(
-                f"{argument} cannot be used: files of the table store column {self.renamed!r} by "
-                "another name, or are older than it and its default"
-            )
 
     def stored_path(self, schema: int, path: str) -> str:
         """Return the path by which files of a schema store the column `path`."""

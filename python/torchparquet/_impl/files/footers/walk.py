@@ -34,7 +34,9 @@ def footers_of(
     """Read the footers of files."""
     threads = _resolve_num_threads(num_threads)
     # Imported here, so that unpickling a manifest does not load the native module.
-    from torchparquet._impl.native import read_footers
+    from torchparquet._impl.native import load_bridge, read_footers
+
+    load_bridge()
 
     asked = {"with_chunk_sizes": with_chunk_sizes, "with_contents": with_contents}
     with ExitStack() as open_until_read:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import threading
 import time
@@ -116,6 +117,7 @@ class Broker:
         ]
         self._end = weakref.finalize(self, _end, answers, self._pid)
         self._end.atexit = False
+        _watch_process()
         _open.add(self)
         for thread in self._threads:
             thread.start()
@@ -135,18 +137,16 @@ class Broker:
 _open: weakref.WeakSet[Broker] = weakref.WeakSet()
 
 
-@atexit.register
+@functools.cache
+def _watch_process() -> None:
+    """Begin to with the first broker, for a process may import the package and read nothing."""
+    atexit.register(_close_all)
+    os.register_at_fork(after_in_child=_open.clear)
+
+
 def _close_all() -> None:
     for broker in list(_open):
         broker.close()
-
-
-def _forget_all() -> None:
-    """Forget, in a forked child, the brokers of its parent."""
-    _open.clear()
-
-
-os.register_at_fork(after_in_child=_forget_all)
 
 
 def _end(answers: _Answers, pid: int) -> None:

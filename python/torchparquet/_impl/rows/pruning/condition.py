@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class Condition:
-    """A condition on the rows of a data set."""
+    """A condition on the rows of a data set.
 
-    def __init__(
-        self, expression: pc.Expression, schema: pa.Schema, names: Collection[str]
-    ) -> None:
-        """Find out whether bounds may be used."""
+    Attributes:
+        bounded: The columns whose bounds may be used.
+    """
+
+    def __init__(self, expression: pc.Expression, schema: pa.Schema) -> None:
+        """Take the schema of the columns that it names: others make simplifying slow."""
         self.expression = expression
-        self.names = list(names)
-        # Others make every simplification slow.
-        self._schema = pa.schema([schema.field(name) for name in self.names])
+        self._schema = schema
         content = expression.__reduce__()[1][0]
         self.num_bytes = memoryview(content).nbytes
         literals = _Literals(content)
@@ -41,7 +41,7 @@ class Condition:
         ]
         has_floats = any(pa.types.is_floating(field.type) for field in self._schema)
         # It takes bounds of -0.0 and 0.0 for the one value -0.0, which no list with 0.0 holds.
-        self.is_plain = len(self.bounded) == len(self.names) and not has_floats
+        self.is_plain = len(self.bounded) == len(schema) and not has_floats
 
     def _may_hold_for_nan(self, field: pa.Field) -> bool:
         import pyarrow.compute as pc

@@ -1,7 +1,7 @@
-"""Row groups that have no row for which a condition is true, as far as their files tell.
+"""Row groups of which a condition is true for no row, or for every one, as far as files tell.
 
 Statistics, page indexes and Bloom filters say what values there may be. pyarrow's data set engine
-says whether the condition can be true of these.
+says whether the condition can be true, or anything else, of these.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from torchparquet._impl.rows.pruning.bloom_filters import Alternatives, BloomFilters
 from torchparquet._impl.rows.pruning.bounds import (
@@ -65,63 +66,90 @@ _MAX_STRETCH_BYTES = 4 << 20
 
 
 class RowGroupPruning:
-    """Finds the row groups of files that a condition leaves."""
+    """Finds the row groups of files that need not be read for a condition."""
 
     def __init__(
         self,
         manifest: Manifest,
         schema: pa.Schema,
-        condition: Condition,
+        expression: pc.Expression,
         needed: Alternatives,
         *,
         is_encrypted: bool,
+        finds_whole: bool,
     ) -> None:
-        """Read nothing yet."""
+        """Take the schema of the columns that the condition names, and read nothing yet."""
+        import pyarrow.compute as pc
+
         self._manifest = manifest
         self._schema = schema
-        self._condition = condition
+        self._condition = Condition(expression, schema)
+        is_false = ~pc.coalesce(expression, pc.scalar(value=False))
+        self._failure = Condition(is_false, schema) if finds_whole else None
         self._needed = needed
         self._is_encrypted = is_encrypted
 
-    def kept(self, file: PrunedFile, in_file: Sequence[int]) -> set[int]:
-        """Return the row groups that may have a row for which the condition is true."""
+    def by_known(
+        self, files: Sequence[Mapping[str, pa.Scalar]]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return of which files the condition may be true, and of which it may be anything else.
+
+        Only the values that are alike in all rows of a file count.
+        """
+        every = np.ones(len(files), bool)
+        if not any(files):
+            return every, every
+        known = [known_conditions(values) for values in files]
+        may_fail = every if self._failure is None else self._failure.may_hold(known)
+        return self._condition.may_hold(known), may_fail
+
+    def undecided(self, file: PrunedFile, in_file: Sequence[int]) -> tuple[set[int], set[int]]:
+        """Return the row groups whose values must be read, and those whose rows are all true."""
         metadata = file.fragment.metadata
         leaves = flat_leaves(metadata.schema, file.fragment.physical_schema)
-        known = {name: file.known[name] for name in self._condition.names if name in file.known}
+        known = {name: file.known[name] for name in self._schema.names if name in file.known}
         facts = _Facts(metadata, leaves, self._columns(file, leaves), known_conditions(known))
         if self._condition.is_plain and not file.renames:
-            left = file.fragment.subset(self._condition.expression, schema=self._schema)
-            kept = {row_group.id for row_group in left.row_groups}.intersection(in_file)
+            part = file.fragment.subset(self._condition.expression, schema=self._schema)
+            kept = {row_group.id for row_group in part.row_groups}.intersection(in_file)
         else:
-            kept = self._by_statistics(facts, in_file)
+            kept = self._by_statistics(self._condition, facts, in_file)
+        left = kept
+        if self._failure is not None and self._failure.bounded:
+            left = self._by_statistics(self._failure, facts, sorted(kept))
+        whole = kept - left
         if not self._is_encrypted:
-            kept = self._by_page_indexes(file.number, facts, sorted(kept))
-            kept = self._by_bloom_filters(file, facts, kept)
-        return kept
+            left = self._by_page_indexes(file.number, facts, sorted(left))
+            left = self._by_bloom_filters(file, facts, left)
+        return left, whole
 
-    def _by_statistics(self, facts: _Facts, numbers: Sequence[int]) -> set[int]:
-        groups = map(facts.metadata.row_group, numbers)
+    def _by_statistics(
+        self, condition: Condition, facts: _Facts, numbers: Sequence[int]
+    ) -> set[int]:
+        """Return the row groups of which a condition may be true by their footers."""
         known = [
             [
-                condition
+                bound
                 for column, (name, stored) in facts.columns.items()
-                for condition in bounds_of_chunk(group.column(column), stored).conditions(name)
+                if name in condition.bounded
+                for bound in bounds_of_chunk(group.column(column), stored).conditions(name)
             ]
-            for group in groups
+            for group in map(facts.metadata.row_group, numbers)
         ]
-        may_hold = self._condition.may_hold(known, facts.always)
+        may_hold = condition.may_hold(known, facts.always)
         return set(np.array(numbers, int)[may_hold].tolist())
 
     def _by_page_indexes(self, file: int, facts: _Facts, numbers: Sequence[int]) -> set[int]:
         groups = [facts.metadata.row_group(number) for number in numbers]
-        having = {
-            column: stored
-            for column, (_, stored) in facts.columns.items()
-            if any(group.column(column).has_column_index for group in groups)
+        names = {
+            column: name
+            for column, (name, _) in facts.columns.items()
+            if name in self._condition.bounded
+            and any(group.column(column).has_column_index for group in groups)
         }
-        if not having:
+        if not names:
             return set(numbers)
-        names = {column: facts.columns[column][0] for column in having}
+        having = {column: facts.columns[column][1] for column in names}
         indexes = PageIndexes(self._manifest, file, facts.metadata, having, numbers)
         kept = set()
         for number in numbers:
@@ -178,7 +206,8 @@ class RowGroupPruning:
         """Return the columns with bounds that the file stores, by number, with their names."""
         leaves, schema = file.fragment.metadata.schema, file.fragment.physical_schema
         found = {}
-        for name in self._condition.bounded:
+        failing = () if self._failure is None else self._failure.bounded
+        for name in {*self._condition.bounded, *failing}:
             stored = file.renames.get(name, name)
             if stored in by_path and name not in file.known:
                 number = by_path[stored]

@@ -1,6 +1,7 @@
 """Random conditions on random columns select the rows that pyarrow selects in memory.
 
-There nothing can be left out by statistics, page indexes or Bloom filters.
+There nothing can be decided by statistics, page indexes, Bloom filters or partition keys. Random
+tuples select the rows that pandas does.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import functools
+import itertools
 import operator
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -106,13 +109,13 @@ def expected_rows(table: pa.Table, condition: pc.Expression) -> list[int]:
     return rows
 
 
-def found_rows(path: Path, condition: pc.Expression) -> list[int]:
+def found_rows(path: Path, condition: Any) -> list[int]:
     try:
         dataset = ParquetDataset(
-            path, batch_size=16, where=condition, columns=["held"], row_ids=True
+            path, batch_size=16, filters=condition, columns=["held"], row_ids=True
         )
     except ValueError as error:
-        if "is left by where" not in str(error):
+        if "is left by filters" not in str(error):
             raise
         return []
     return list(ids_of(dataset).tolist())
@@ -137,6 +140,51 @@ def test_random_conditions(data: st.DataObject) -> None:
             write_statistics=data.draw(st.booleans()),
         )
         assert found_rows(path, condition) == expected_rows(table, condition)
+
+
+# Of the columns and the keys of two levels of folders.
+OF_TUPLES: dict[str, list[Any]] = {
+    "i": [-7, 0, 7, 2**40],
+    "t": ["", "a", "ab", "z" * 80],
+    "d": [NOON, NOON + dt.timedelta(days=1)],
+    "f": [0.5, 1.5, -2.5],
+    "year": [2023, 2024, 0],
+    "region": ["de", "fr", "x y", ""],
+}
+
+
+@st.composite
+def tuples(draw: st.DrawFn) -> tuple[str, str, Any]:
+    name = draw(st.sampled_from(list(OF_TUPLES)))
+    values = st.sampled_from(OF_TUPLES[name])
+    signs = ["=", "==", "!=", "<", "<=", ">", ">=", "in", "not in"]
+    sign = draw(st.sampled_from(signs))
+    value = draw(st.sets(values, min_size=1, max_size=3) if "in" in sign else values)
+    return (name, sign, value)
+
+
+@given(
+    filters=st.lists(tuples(), min_size=1, max_size=2)
+    | st.lists(st.lists(tuples(), min_size=1, max_size=3), min_size=1, max_size=3),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=40)
+def test_random_tuples_select_what_pandas_does(filters: Any, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        keys = ("2023", "2024", "__HIVE_DEFAULT_PARTITION__"), ("de", "x%20y")
+        for number, (year, region) in enumerate(itertools.product(*keys)):
+            chosen = {name: np.sort(rng.integers(0, len(OF_TUPLES[name]), 6)) for name in "itdf"}
+            columns = {
+                name: [OF_TUPLES[name][at] if rng.random() < 0.9 else None for at in places]
+                for name, places in chosen.items()
+            }
+            numbers = {"held": range(6 * number, 6 * number + 6)}
+            path = Path(folder) / f"year={year}" / f"region={region}" / "a.parquet"
+            path.parent.mkdir(parents=True)
+            pq.write_table(pa.table(columns | numbers), path, row_group_size=2)
+        wanted = pd.read_parquet(folder, filters=filters, columns=["held"])["held"]
+        assert found_rows(Path(folder), filters) == sorted(wanted)
 
 
 @pytest.mark.parametrize("num_values", [1, 2])
@@ -218,6 +266,6 @@ def test_wide_schemas_and_long_conditions(tmp_path: Path) -> None:
     options: dict[str, Any] = {"write_batch_size": 2, "data_page_size": 1}
     pq.write_table(table, path, write_page_index=True, use_dictionary=False, **options)
     wanted = [*range(5 * 10**8, 5 * 10**8 + 300), int(values[77])]
-    where = f"x in ({', '.join(map(str, wanted))})"
-    dataset = ParquetDataset(path, batch_size=16, where=where, columns=["held"], row_ids=True)
+    sql = f"x in ({', '.join(map(str, wanted))})"
+    dataset = ParquetDataset(path, batch_size=16, filters=sql, columns=["held"], row_ids=True)
     assert ids_of(dataset).tolist() == np.flatnonzero(np.isin(values, wanted)).tolist()

@@ -1,0 +1,402 @@
+"""The session of a `ParquetDataset`: what its iterations share in one process."""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, get_args
+
+import numpy as np
+from torch.utils.data import get_worker_info
+
+from torchparquet._impl.batches.fields import Field, columns_digest
+from torchparquet._impl.checks import checked_int
+from torchparquet._impl.functions.batch_seed import mixed_seed
+from torchparquet._impl.functions.function_pools import FunctionPool
+from torchparquet._impl.metrics.read_totals import ReadTotals
+from torchparquet._impl.plan.row_places import Reach
+from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.ranks.agreement import Standing, warn_of_early_end
+from torchparquet._impl.ranks.second_sharding import refuse_second_sharding
+from torchparquet._impl.ranks.sharding import in_worker, is_distributed
+from torchparquet._impl.reading.function_stages import AheadStage, FunctionStage
+from torchparquet._impl.session.planner import Place
+from torchparquet._impl.session.session import Session, Start
+from torchparquet._impl.session.session_iterator import SessionIterator
+from torchparquet._impl.session.state import (
+    Identity,
+    OtherData,
+    State,
+    dump,
+    of_data,
+    parse,
+    shortened_names,
+)
+from torchparquet.errors import users_level
+
+if TYPE_CHECKING:
+    from torchparquet._impl.batches.tensors import Batch
+    from torchparquet._impl.functions.transforms import Transforms
+    from torchparquet._impl.ranks.membership import Membership
+    from torchparquet._impl.reading.function_stages import Surroundings
+    from torchparquet._impl.reading.stream import Stream
+    from torchparquet._impl.reading.streams import StreamOpener
+    from torchparquet._impl.sequences.grouped_streams import GroupedOpener
+    from torchparquet._impl.session.planner import EpochPlanner
+    from torchparquet._impl.session.rank_check import RankCheck
+    from torchparquet.options import Ahead
+
+
+class DatasetSession(Session[Place]):
+    """All that the iterations over one `ParquetDataset` share in one process.
+
+    Attributes:
+        membership: The ranks that read the data set, and this process among them.
+        num_epochs: How many epochs one iteration reads; None for all that follow.
+        looked_at: The pass of the latest iteration of `even="dynamic"`, until it takes its epoch.
+    """
+
+    _of_process = (*Session._of_process, "looked_at", "_pool", "_totals")
+
+    def __init__(
+        self,
+        membership: Membership,
+        planner: EpochPlanner,
+        rank_check: RankCheck,
+        streams: StreamOpener | GroupedOpener,
+        *,
+        num_epochs: int | None,
+        transforms: Transforms | None,
+        kind: Callable[[DatasetSession, tuple[Any, int]], SessionIterator[Batch, Place]],
+        is_dynamic: bool,
+        ahead: Ahead | None = None,
+    ) -> None:
+        """Stand before the first iteration; see the attributes."""
+        super().__init__()
+        self.membership = membership
+        self.planner = planner
+        self.rank_check = rank_check
+        self.streams = streams
+        self.num_epochs = num_epochs
+        self.transforms = transforms
+        self._kind = kind
+        self.is_dynamic = is_dynamic
+        self._ahead = ahead
+        self._identity = self._make_identity()
+        self._told_of_early_end = self._told_of_cuts = False
+
+    def _make_identity(self) -> Identity:
+        fields = self.streams.fields
+        options, manifest = self.planner.options, self.streams.manifest
+        return Identity(
+            manifest.content_fingerprint,
+            columns_digest(fields),
+            shortened_names([field.name for field in fields]),
+            table="" if manifest.table is None else manifest.table.identity,
+            files={
+                "files": len(manifest.files),
+                "row groups": manifest.num_row_groups,
+                "rows": manifest.num_rows,
+                "names": shortened_names(manifest.names),
+            },
+            order={
+                "shuffle": options.shuffle,
+                "seed": options.seed,
+                "even": options.even,
+                "drop_last": options.drop_last,
+                "balance": options.order.balance,
+                "within_rank": options.order.within_rank,
+                "canonical_world_size": options.order.canonical_world_size,
+            },
+        )
+
+    def _enter_process(self) -> None:
+        super()._enter_process()
+        self._totals = ReadTotals()
+        self.looked_at: Any = None
+        self._pool: FunctionPool | None = None
+
+    def __copy__(self) -> Self:
+        """Return one for this process that counts epochs by itself."""
+        made = super().__copy__()
+        made.streams = copy.copy(self.streams)
+        made.rank_check = copy.copy(self.rank_check)
+        return made
+
+    def marking_repeats(self) -> Self:
+        """Return a copy that adds `row.valid` to batches."""
+        made = copy.copy(self)
+        made.streams.row_valid = True
+        return made
+
+    # Iterations.
+
+    @property
+    def totals(self) -> ReadTotals:
+        """What this process has read."""
+        return self._totals
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The tensors of a batch, `row.id` and `row.valid` aside."""
+        return self.streams.fields
+
+    def new_totals(self) -> ReadTotals:
+        """Return sums before anything is read."""
+        return ReadTotals()
+
+    def lead(self, state: Any, epoch: int) -> SessionIterator[Batch, Place]:
+        """Return an iterator that a mix leads, begun at a state, or at an epoch if it is None.
+
+        It takes no epoch of the data set. If nothing of the epoch is left, it is in the next one.
+        """
+        self.refuse_dynamic("length")
+        iteration = self._kind(self, (state, epoch))
+        iteration.begin()
+        return iteration
+
+    def close(self) -> None:
+        """End all iterations and free their memory."""
+        super().close()
+        self.streams.forget()
+        pool, self._pool = self._pool, None
+        if pool is not None and pool.owner_pid == os.getpid():
+            pool.close()
+
+    def staged(self, stream: Stream, around: Surroundings) -> Stream:
+        """Return the last stage after a stream that decodes."""
+        if self.transforms is not None:
+            if self._ahead is None:
+                stream = FunctionStage(stream, self.transforms, around)
+            else:
+                if self._pool is None or self._pool.owner_pid != os.getpid():
+                    self._pool = FunctionPool(self.transforms, self._ahead)
+                stream = AheadStage(stream, self._pool, around)
+        return self.streams.delivering(stream)
+
+    def seed_at(self, topology: Topology, place: Place, num_after: int = 0) -> int:
+        """Return the seed of the batch at a place, or of one after it, on one rank and worker."""
+        return mixed_seed(
+            self.planner.options.seed,
+            place.epoch,
+            *(topology.rank, topology.world_size, topology.worker_id, topology.num_workers),
+            *(place.steps_before, place.steps + num_after),
+        )
+
+    def standing(self, num_workers: int = 0, place: Place | None = None) -> Standing:
+        """Return what all ranks must agree about in the iteration at `place`, or the next one."""
+        own = self.topology((0, max(1, num_workers)))
+        return self.rank_check.standing(self.planner, place or self.present_place(own), own)
+
+    def end_epoch(self, place: Place) -> None:
+        """Log once, after the last batch of this rank, that other ranks have more."""
+        if not self.planner.options.steps_may_differ or self._told_of_early_end:
+            return
+        if not in_worker() and is_distributed():
+            self._told_of_early_end = True
+            plan, topology = self.planner.present_plan(place), self.membership.topology()
+            warn_of_early_end(topology.rank, map(plan.num_steps, range(topology.world_size)))
+
+    def warn_of_cut_row_groups(self, topology: Topology, place: Place) -> None:
+        """Warn once where a batch is to be a row group, and `even` cuts row groups."""
+        options = self.planner.options
+        if options.batch_size is not None or options.even != "split" or self._told_of_cuts:
+            return
+        rows = self.streams.manifest.row_group_num_rows
+        for share in self.planner.shares(place, topology):
+            cut = np.flatnonzero((share.num_rows > 0) & (share.num_rows < rows[share.row_group]))
+            if len(cut) and not place.window[1]:
+                self._told_of_cuts = True
+                row_group = int(share.row_group[cut[0]])
+                warnings.warn(
+                    'with batch_size=None a batch is a row group, but even="split" cuts row '
+                    "groups so that all ranks and workers read equally many rows. Give "
+                    'even="none", "drop" or "pad" to keep them whole, or a batch_size. The first '
+                    f"of this rank that is cut is row group {row_group}, of {rows[row_group]} "
+                    f"rows, {share.num_rows[cut[0]]} of them here",
+                    stacklevel=users_level(),
+                )
+                return
+
+    # Places.
+
+    def topology(self, worker: tuple[int, int] | None = None) -> Topology:
+        """Return this process's rank and worker, or another worker of the rank."""
+        own = self.membership.topology()
+        return own if worker is None else Topology(own.rank, own.world_size, *worker)
+
+    def topologies(self, num_workers: int = 0) -> list[Topology]:
+        """Return those of the rank's workers; in a worker, and without any, the process's own."""
+        if in_worker() or num_workers == 0:
+            return [self.topology()]
+        return [self.topology((worker, num_workers)) for worker in range(num_workers)]
+
+    def refuse_second_sharding(self) -> None:
+        """Raise if a loader of Accelerate would divide the batches among ranks a second time."""
+        # A user who declares one process for everything may have a loader divide it.
+        if not self.membership.is_alone or self.topology().world_size > 1:
+            refuse_second_sharding()
+
+    def worlds(self) -> list[list[int]]:
+        """Return the ranks and the DataLoader workers."""
+        topology = self.topology()
+        return [[topology.world_size, topology.num_workers]]
+
+    def first_of(self, epoch: int, worker: tuple[int, int] | None = None) -> Place:
+        """Return the start of an epoch, here or in another worker: its number, of how many."""
+        return self.planner.begin(epoch, self.topology(worker))
+
+    def position_of(self, state: Any, worker: tuple[int, int] | None = None) -> Place:
+        """Return where a state of a mix's source leads to; one of rows is in a dict of its own."""
+        return self._resolved(Start(None, self.read_state(state)), 0, self.topology(worker))
+
+    def next_place(self, topology: Topology | None = None) -> Place:
+        """Return where the next iteration begins in a world; None for the present one."""
+        start, epoch = self.next_start(), self._ledger.next_epoch
+        return self._resolved(start, epoch, topology or self.topology())
+
+    def begun(self, iteration: SessionIterator[Batch, Place], topology: Topology) -> Place:
+        """Return where an iteration begins."""
+        if iteration.led_at is None:
+            resolved = partial(self._resolved, topology=topology)
+            return self.begin(iteration.progress, resolved)
+        state, epoch = iteration.led_at
+        start = None if state is None else Start(None, self.read_state(state))
+        return self._resolved(start, epoch, topology)
+
+    def _resolved(self, start: Start | None, epoch: int, topology: Topology) -> Place:
+        if start is None or start.state is None:
+            return self.planner.begin(epoch, topology, 0 if start is None else start.step)
+        place = self.planner.resume(start.state, topology)
+        # After the last batch of its epoch a state leads to the next one.
+        return place or self.planner.begin(start.state.epoch + 1, topology)
+
+    def begin_after(self, progress: Any, place: Place, topology: Topology) -> Place:
+        """Return the start of the epoch after that of `place`, within the same iteration."""
+        following = self.planner.begin(place.epoch + 1, topology)
+        self.follow_progress(progress)
+        self.number_next(progress, following.epoch)
+        return following
+
+    def epoch_after(self, start: Start | None) -> int:
+        """Return the epoch that the next iteration reads."""
+        return self._resolved(start, self._ledger.next_epoch, self.topology()).epoch
+
+    def present_place(self, topology: Topology) -> Place:
+        """Return a place of the epoch under way or to come, in a world of this topology."""
+        place = self.live_position()
+        if place is not None and place.legs[-1].world == self.planner.own_leg(topology):
+            return place
+        if place is None:
+            return self.next_place(topology)
+        return self.planner.begin(place.epoch, topology)
+
+    def batches_left(self, position: Place, worker: tuple[int, int] | None = None) -> int:
+        """Return the batches of the epoch that are left."""
+        return position.end - position.steps
+
+    def rows(
+        self, position: Place, worker: tuple[int, int] | None = None
+    ) -> tuple[int, int | None]:
+        """Return the rows of the epoch before a position, and those that all ranks can take."""
+        packed = self.streams.manifest.packed
+        if packed is not None and packed.unit == "batch":
+            raise ValueError(
+                "a data set with batch_size=ByLength(...) has no rows one by one, and no mix "
+                "within batches; give it a number of rows"
+            )
+        if self.is_dynamic:
+            return 0, None
+        reach = self.planner.reach(position, self.topology(worker))
+        return reach.num_rows, reach.end_rows
+
+    def reaches(self, num_workers: int = 0) -> list[Reach]:
+        """Return how far this rank is in the epoch under way or to come, for each worker."""
+        self.refuse_dynamic("length")
+        topologies = self.topologies(num_workers)
+        return [self.planner.reach(self.present_place(of), of) for of in topologies]
+
+    def num_steps(self, topology: Topology, *, of_rank: bool) -> int:
+        """Return the batches of the epoch under way or to come, of the rank or the worker."""
+        place = self.present_place(topology)
+        return self.planner.num_steps(place, topology, of_rank=of_rank)
+
+    def seek(self, step: int) -> None:
+        """Make batch `step` of the epoch the next one."""
+        latest = self.live_iterator()
+        if latest is not None:
+            latest.seek(step)
+        else:
+            self.move(step)
+
+    # States.
+
+    def refuse_dynamic(self, what: str) -> None:
+        """Raise TypeError where nobody knows `what` before it is read."""
+        if self.is_dynamic:
+            raise TypeError(
+                f'even="dynamic" has no {what}: which rank reads what is decided while reading'
+            )
+
+    def state_of_start(self, start: Start | None) -> dict[str, Any]:
+        """Return the state of the next iteration's beginning."""
+        self.refuse_dynamic("state")
+        if start is not None and start.state is not None:
+            return dump(start.state, self._identity)
+        return self.state_of(self.next_place())
+
+    def state_of(self, position: Place) -> dict[str, Any]:
+        """Return the state of a place."""
+        self.refuse_dynamic("state")
+        return dump(self.planner.state_of(position, _own_worker()), self._identity)
+
+    def state_of_row(self, position: Place, used: int, taken: int) -> dict[str, Any]:
+        """Return a state for mixes of rows: within a batch, and after rows of the epoch."""
+        return {"state": self.state_after_rows(position, taken)}
+
+    def state_after_rows(self, position: Place, num_rows: int) -> dict[str, Any]:
+        """Return the state of a place's epoch after `num_rows` rows of the present world."""
+        state = self.planner.state_of_row(position, num_rows, _own_worker())
+        return dump(state, self._identity)
+
+    def state_at_row(self, num_rows: int) -> dict[str, Any]:
+        """Return the state after `num_rows` rows of this rank in the present world."""
+        self.refuse_dynamic("state")
+        num_rows = checked_int("num_rows", num_rows, 0, 2**62)
+        self.check_seen()
+        latest = None if self._latest is None else self._latest.position
+        return self.state_after_rows(self.live_position() or latest or self.next_place(), num_rows)
+
+    def read_state(self, state: Any) -> State:
+        """Return what a state, or one of rows, says; see `parse`."""
+        parsed = parse(state, self._identity, self.planner.requested_window)
+        if parsed.worker and not in_worker():
+            raise ValueError(
+                f"state is that of DataLoader worker {parsed.worker}: load it through torchdata's "
+                "StatefulDataLoader"
+            )
+        return parsed
+
+    def load_state_dict(self, state: dict[str, Any], other_data: OtherData = "error") -> None:
+        """Make the next iteration, and the one under way, resume at `state`."""
+        self.refuse_dynamic("state")
+        if other_data not in get_args(OtherData):
+            raise ValueError(f'other_data must be "error" or "next_epoch", got {other_data!r}')
+        known = state if other_data == "error" else of_data(state, self._identity)
+        parsed = self.read_state(known)
+        if known is state or state.get("data") == self._identity.data:
+            self.load(parsed)
+            return
+        is_unread = all(leg.num_steps == leg.num_rows == 0 for leg in parsed.legs)
+        live = self.live_iterator()
+        self.begin_epoch(parsed.epoch if is_unread else parsed.epoch + 1)
+        if live is not None:
+            live.progress.move(None)
+
+
+def _own_worker() -> int | None:
+    worker = get_worker_info()
+    return None if worker is None else worker.id

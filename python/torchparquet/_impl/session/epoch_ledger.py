@@ -1,0 +1,298 @@
+"""Numbers the iterations over a data set, in memory that its DataLoader workers share."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import hashlib
+import os
+import secrets
+import tempfile
+import threading
+import weakref
+from multiprocessing.context import get_spawning_popen
+from multiprocessing.reduction import DupFd, ForkingPickler
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import get_worker_info
+
+from torchparquet._impl.forks import let_threads_finish_before_forks
+from torchparquet._impl.native import (
+    EPOCH_LEDGER_WORDS,
+    begin_iteration,
+    epoch_of,
+    map_shared_words,
+    num_iterations,
+    set_epoch_of,
+)
+from torchparquet._impl.ranks.sharding import in_worker
+
+# A claim must not look like that of a loader's worker, of which there are few.
+_LAST_WORKER = 1023
+_MAX_CLAIMS = 512
+
+
+class Claim(NamedTuple):
+    """An iteration that this process is beginning.
+
+    Attributes:
+        number: The iteration's number, unless another one takes that first.
+        num_tries: How often the entry was asked for. An exception may hide whether it was had.
+    """
+
+    key: int
+    number: int
+    num_tries: int = 0
+
+
+class EpochLedger:
+    """Numbers the iterations over a data set: each is the next epoch.
+
+    The DataLoader workers of one iteration count as one. They and the process that started them
+    share the ledger; every other process that gets a copy (a rank that was spawned or forked with
+    the data set, say) counts on by itself.
+    """
+
+    def __init__(self) -> None:
+        """Start at epoch 0."""
+        self._shared = _SharedWords.new()
+        self._owner_pid = os.getpid()
+        self._join()
+
+    def _join(self) -> None:
+        _ledgers.add(self)
+        _watch_forks()
+
+    @property
+    def num_iterations(self) -> int:
+        """How many iterations have begun, in this process or its workers."""
+        return num_iterations(self._words())
+
+    @property
+    def next_epoch(self) -> int:
+        """The epoch that the next iteration will have."""
+        return self.epoch_of(self.num_iterations)
+
+    def epoch_of(self, iteration: int) -> int:
+        """Return the epoch of an iteration that has begun, or is the next to begin."""
+        return epoch_of(self._words(), iteration)
+
+    def set_epoch_of(self, iteration: int, epoch: int) -> None:
+        """Make `epoch` that of an iteration; later ones count on from there."""
+        set_epoch_of(self._words(), iteration, epoch)
+
+    def claim(self) -> Claim:
+        """Return a claim of this process to the next iteration, which enters nothing yet."""
+        return Claim(_key(secrets.token_bytes(8)), self.num_iterations)
+
+    def begin_as_worker(self) -> int:
+        """Enter an iteration of this DataLoader worker, and return its number."""
+        worker = get_worker_info()
+        assert worker is not None  # noqa: S101
+        # All workers of one iteration see the same base seed. Those of another may see it too.
+        identity = f"{worker.seed - worker.id} {worker.num_workers} {_loader_of(worker.id)}"
+        return begin_iteration(self._words(), _key(identity.encode()), worker.id)
+
+    def enter(self, claim: Claim) -> int:
+        """Enter the iteration of a claim, and return its number; again, it is the same entry."""
+        number = begin_iteration(self._words(), claim.key, _LAST_WORKER - claim.num_tries)
+        if number != claim.number:
+            # Workers have taken that number. The epoch stays, and the next iteration follows it.
+            self.set_epoch_of(number, self.epoch_of(claim.number))
+        return number
+
+    def enter_for_parent(self, claim: Claim) -> None:
+        """Enter, once for all workers, the iteration that is under way in their parent."""
+        worker = get_worker_info()
+        if worker is not None and claim.number == self.num_iterations:
+            begin_iteration(self._words(), claim.key, worker.id)
+
+    def _words(self) -> NDArray[np.int64]:
+        self.own()
+        return self._shared.view
+
+    def own(self) -> None:
+        """Make sure that only this process and the workers it starts use the ledger."""
+        if in_worker() or self._owner_pid == os.getpid():
+            return
+        inherited = self._shared.view
+        self._shared = _SharedWords.new()
+        self._shared.view[:] = inherited
+        self._owner_pid = os.getpid()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Own the ledger before a spawned worker gets it."""
+        self.own()
+        return self.__dict__ | {"_start": _starts.of_spawned()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Share the ledger of the process that pickled it, if it can be shared."""
+        start = state.pop("_start", None)
+        if start is not None:
+            _own_start[:] = [start]
+        self.__dict__.update(state)
+        if self._shared.is_copy:
+            self._owner_pid = -1
+        self._join()
+
+
+def next_try(claim: Claim) -> Claim:
+    """Return a claim for the case that an exception hides whether its entry was had."""
+    return claim._replace(num_tries=(claim.num_tries + 1) % _MAX_CLAIMS)
+
+
+def _key(identity: bytes) -> int:
+    digest = hashlib.blake2b(identity, digest_size=8).digest()
+    # Bit 62 keeps a key from being 0, which the ledger takes for a free entry.
+    return int.from_bytes(digest, "little") & (2**62 - 1) | 1 << 62
+
+
+class _Start(NamedTuple):
+    """The start of a process: the thread that started it, and how many it had started before."""
+
+    thread: str
+    number: int
+
+
+class _Starts(threading.local):
+    """Numbers the processes that one thread starts.
+
+    A loader starts its workers one after another on one thread. So the number less that of the
+    worker is the same for all workers of an iteration, and another for those of another iteration.
+    """
+
+    def __init__(self) -> None:
+        self._thread = secrets.token_hex(8)
+        self._number = 0
+        self._latest: weakref.ref[Any] | None = None
+
+    def next(self) -> None:
+        self._number += 1
+
+    def present(self) -> _Start:
+        return _Start(self._thread, self._number)
+
+    def of_spawned(self) -> _Start | None:
+        """Return the start of the process that is being spawned; None if none is."""
+        started = get_spawning_popen()
+        if started is None:
+            return None
+        if self._latest is None or self._latest() is not started:
+            self._latest = weakref.ref(started)
+            self.next()
+        return self.present()
+
+
+_starts = _Starts()
+_own_start: list[_Start] = []  # that of this process, where it is known
+_ledgers: weakref.WeakSet[EpochLedger] = weakref.WeakSet()
+
+
+def _loader_of(worker: int) -> str:
+    """Return what the workers of one iteration have in common, by the number of this one."""
+    return f"{_own_start[0].thread} {_own_start[0].number - worker}" if _own_start else ""
+
+
+def _before_fork() -> None:
+    """Own the ledgers before a forked worker inherits them."""
+    _starts.next()
+    for ledger in list(_ledgers):
+        ledger.own()
+
+
+def _note_start() -> None:
+    """Keep, in a forked child, the start that the thread has just made."""
+    _own_start[:] = [_starts.present()]
+
+
+@functools.cache
+def _watch_forks() -> None:
+    """Begin to with the first ledger, for a process may import the package and read nothing."""
+    os.register_at_fork(before=_before_fork, after_in_child=_note_start)
+    let_threads_finish_before_forks()
+
+
+class _SharedWords:
+    """The words of an epoch ledger, int64, in memory that the workers of a process share.
+
+    Workers that are spawned get the memory itself. Whoever gets a pickle gets a copy that is not
+    shared; it holds the words that are not 0, which are few.
+    """
+
+    def __init__(self, view: NDArray[np.int64], descriptor: int | None = None) -> None:
+        """Take over `view`, and the descriptor of its memory if it is shared."""
+        self.view = view
+        self._descriptor = descriptor
+        if descriptor is not None:
+            weakref.finalize(self, os.close, descriptor)
+
+    @classmethod
+    def new(cls) -> _SharedWords:
+        """Return the words of a ledger without entries."""
+        num_bytes = 8 * EPOCH_LEDGER_WORDS
+        try:
+            # Only pages that are written to take memory, and none of it counts against /dev/shm.
+            descriptor = _anonymous_file()
+            try:
+                os.ftruncate(descriptor, num_bytes)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            return cls.of_descriptor(descriptor)
+        except OSError as error:
+            what = "the system gives no shared memory for the numbers of epochs"
+            message = f"{what} ({num_bytes} bytes): {error.strerror}"
+            if error.errno == errno.ENOMEM:
+                raise MemoryError(message) from error
+            raise OSError(error.errno, message) from error
+
+    @classmethod
+    def of_descriptor(cls, descriptor: int) -> _SharedWords:
+        """Return the words in the memory of an open descriptor, which they own from now on."""
+        try:
+            view = map_shared_words(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(view, descriptor)
+
+    @property
+    def is_copy(self) -> bool:
+        """True if no other process shares the words."""
+        return self._descriptor is None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the words by value."""
+        used = np.flatnonzero(self.view)
+        return _copied, (used, self.view[used])
+
+    def reduce_for_process(self) -> tuple[Any, ...]:
+        """Pickle the memory itself, for a process that multiprocessing starts."""
+        if self._descriptor is None:
+            return self.__reduce__()
+        return _received, (DupFd(self._descriptor),)
+
+
+def _anonymous_file() -> int:
+    try:
+        return os.memfd_create("torchparquet-epochs", os.MFD_CLOEXEC)
+    except (AttributeError, OSError):  # a system without it, or one that refuses it
+        pass
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _copied(used: NDArray[np.int64], values: NDArray[np.int64]) -> _SharedWords:
+    words = np.zeros(EPOCH_LEDGER_WORDS, dtype=np.int64)
+    words[used] = values
+    return _SharedWords(words)
+
+
+def _received(duplicate: Any) -> _SharedWords:  # multiprocessing has no type for it
+    return _SharedWords.of_descriptor(duplicate.detach())
+
+
+# The pickler that multiprocessing starts processes with.
+ForkingPickler.register(_SharedWords, _SharedWords.reduce_for_process)

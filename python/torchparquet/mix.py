@@ -1,0 +1,275 @@
+"""Joins data sets: batches, or the rows of each batch, in exact proportion."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, Self, get_args
+
+from torchparquet._impl.batches.iterable_only import IterableOnly
+from torchparquet._impl.batches.tensors import Batch
+from torchparquet._impl.checks import checked_int, explaining_arguments
+from torchparquet._impl.functions.transforms import Processor, Transform
+from torchparquet._impl.metrics.read_metrics import Metrics
+from torchparquet._impl.mixing.mix_order import MixOptions, Stopping
+from torchparquet._impl.mixing.mix_session import Member, MixSession
+from torchparquet._impl.mixing.mixture import BatchMixture, Mixture
+from torchparquet._impl.mixing.row_mixing import RowMixture
+from torchparquet._impl.ranks.orphans import end_orphaned_worker
+from torchparquet._impl.ranks.sharding import (
+    in_worker,
+    num_workers_of_caller,
+    refuse_second_batching,
+)
+from torchparquet.dataset import ParquetDataset
+from torchparquet.unbatched import UnbatchedDataset
+
+Weight = int | float | Fraction
+
+
+@explaining_arguments()
+def mix(
+    datasets: Sequence[ParquetDataset | MixedDataset],
+    *,
+    weights: Sequence[Weight] | None = None,
+    seed: int = 0,
+    stopping: Stopping = "first_exhausted",
+    within_batch: bool = False,
+    batch_size: int | None = None,
+    source_key: str | None = None,
+) -> MixedDataset:
+    """Return a data set of batches drawn from several data sets in exact proportion.
+
+    After t batches, a data set of weight w has given more than t * w - 1 and fewer than t * w + 1
+    of them. The order is random, by `seed` and epoch alone, so it is the same on all ranks. All
+    ranks take the same number of steps if they do so in each data set.
+
+    Args:
+        datasets: `ParquetDataset`s, and mixes of them. A mix reads them on its own account: their
+            epochs and states stay as they are. Of data sets of other libraries, torchdata.nodes
+            makes mixes.
+        weights: Weight of each data set, in any scale; exact, also as fractions. A data set of
+            weight 0 is left out until `set_weights` lets it join. None for equal weights.
+        seed: Seed of the draws; the same on all ranks.
+        stopping: The rule for a drawn data set without a batch left. "first_exhausted" ends the
+            epoch. "all_exhausted" lets it leave the mix, and the others keep their proportion until
+            each batch of all was delivered once. "repeat" starts it again in another order, until
+            each data set was delivered once as a whole.
+        within_batch: True mixes rows: each batch has rows of all data sets, in their order and in
+            exact proportion. The rows are copied. Only with "all_exhausted" may the last batch be
+            short. The data sets' columns must agree.
+        batch_size: Rows of a batch with `within_batch=True`.
+        source_key: Name of a tensor to add, int64 `[B]`: the number of each row's data set.
+
+    Raises:
+        TypeError: An argument has a wrong type.
+        ValueError: An argument is out of its range.
+    """
+    datasets = list(datasets)
+    if not datasets:
+        raise ValueError("datasets must hold a data set, got none")
+    for number, dataset in enumerate(datasets):
+        _check_member(number, dataset)
+    if not isinstance(within_batch, bool):
+        raise TypeError(f"within_batch must be a bool, got {within_batch!r}")
+    if within_batch != (batch_size is not None):
+        raise ValueError(
+            "within_batch=True and batch_size go together, got "
+            f"within_batch={within_batch}, batch_size={batch_size}"
+        )
+    if batch_size is not None:
+        batch_size = checked_int("batch_size", batch_size, 1, 2**40)
+    if stopping not in get_args(Stopping):
+        raise ValueError(f"stopping must be one of {get_args(Stopping)}, got {stopping!r}")
+    if source_key is not None and not isinstance(source_key, str):
+        raise TypeError(f"source_key must be a str or None, got {source_key!r}")
+    exact = _exact([1] * len(datasets) if weights is None else weights, len(datasets))
+    options = MixOptions(exact, checked_int("seed", seed, 0, 2**64), stopping, batch_size)
+    return MixedDataset(datasets, options, source_key)
+
+
+class MixedDataset(IterableOnly[Batch]):
+    """Batches of several data sets in exact proportion; `mix` makes it.
+
+    Every iteration is an epoch: the next one, unless `set_epoch` sets another. One that ends after
+    a look at one batch takes no epoch.
+    """
+
+    _noun = "mix"
+
+    def __init__(
+        self,
+        datasets: Sequence[ParquetDataset | MixedDataset],
+        options: MixOptions,
+        source_key: str | None,
+    ) -> None:
+        """See `mix`, which checks the arguments."""
+        super().__init__()
+        self._datasets = list(datasets)
+        mixing: type[Mixture] = BatchMixture if options.batch_size is None else RowMixture
+        sessions: list[Member] = [dataset._session for dataset in datasets]
+        self._session: MixSession = MixSession(sessions, options, source_key, mixing)
+
+    @property
+    def datasets(self) -> list[ParquetDataset | MixedDataset]:
+        """The data sets, in the order of the weights."""
+        return list(self._datasets)
+
+    @property
+    def weights(self) -> list[float]:
+        """The part of each data set in the mix, from the next iteration on; the sum is 1."""
+        weights = self._session.options.weights
+        return [float(weight / sum(weights)) for weight in weights]
+
+    def set_weights(self, weights: Sequence[Weight]) -> None:
+        """Change the proportion from the next epoch on, alike on all ranks.
+
+        Raises:
+            TypeError: A weight is not a number.
+            ValueError: A weight is negative or not finite, all are 0, or their number differs from
+                the data sets'.
+        """
+        exact = _exact(weights, len(self._datasets))
+        self._session.options = replace(self._session.options, weights=exact)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the iteration under way, or else of the next one."""
+        return self._session.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next iteration; see `ParquetDataset.set_epoch`.
+
+        Raises:
+            TypeError: `epoch` is not an int.
+            ValueError: `epoch` is negative.
+        """
+        self._session.set_epoch(checked_int("epoch", epoch, 0, 2**62))
+
+    def __iter__(self) -> Mixture:
+        """Return an iterator. Its first `next` begins the next epoch or resumes from a state."""
+        self._session.refuse_second_sharding()
+        refuse_second_batching(self)  # after the data sets, which refuse loaders of Accelerate
+        mixture = self._session.mixing(self._session)
+        end_orphaned_worker()
+        return mixture
+
+    def __len__(self) -> int:
+        """Return the batches of the epoch under way, or else of the next one.
+
+        Batches before a loaded state count too. `len(loader)` covers all workers; after they have
+        begun an epoch, it is the length of the next one.
+
+        Raises:
+            TypeError: Rows are mixed, and a data set has no known number of rows.
+        """
+        return self._session.num_steps(0 if in_worker() else num_workers_of_caller(self))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position of the latest iteration: the batches that it has returned.
+
+        The state holds the states of all data sets, as JSON values. It is the same on all ranks at
+        the same step; with `even="none"`, until a rank has no row left of a data set.
+
+        Raises:
+            RuntimeError: DataLoader workers have iterated the mix.
+        """
+        return self._session.latest_state()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next iteration resume at `state`, with the weights of that time.
+
+        A live iterator resumes there too. A state taken after the last batch begins the next
+        epoch. On another number of ranks, the undelivered rows of each `ParquetDataset` are divided
+        among them.
+
+        Raises:
+            TypeError: `state` is not a dict.
+            ValueError: `state` is not the state of a mix, or belongs to another mix.
+        """
+        self._session.load_state_dict(state)
+
+    def metrics(self, *, all_iterations: bool = False) -> Metrics:
+        """Return the metrics of this process: of the mix, and of each data set in `sources`.
+
+        See `ParquetDataset.metrics`. The data sets are read side by side, so the time of each is
+        the time of the mix, without the time in `next` of the others.
+
+        Raises:
+            RuntimeError: DataLoader workers iterate the mix, each with metrics of its own.
+        """
+        return self._session.metrics(all_iterations=all_iterations)
+
+    def marking_repeats(self) -> Self:
+        """Return a copy with `batch["row.valid"]`; see `ParquetDataset.marking_repeats`.
+
+        Rows that the mix itself reads again, as with `stopping="repeat"`, are no repeats.
+        """
+        return self._of([dataset.marking_repeats() for dataset in self._datasets])
+
+    def unbatched(
+        self,
+        *,
+        processors: Mapping[str, Processor] | None = None,
+        transform: Transform | None = None,
+    ) -> UnbatchedDataset:
+        """Return a data set of the mix's rows, one by one; see `ParquetDataset.unbatched`.
+
+        A state within a batch fits the same ranks and workers only.
+        """
+        return UnbatchedDataset(self, self._session, processors, transform)
+
+    def close(self) -> None:
+        """End all iterations and free their memory. The data sets stay usable."""
+        self._session.close()
+
+    def _of(self, datasets: Sequence[ParquetDataset | MixedDataset]) -> Self:
+        """Return a copy that mixes other data sets, and counts epochs by itself."""
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made._datasets = list(datasets)
+        sessions = [dataset._session for dataset in datasets]
+        made._session = copy.copy(self._session).over(sessions)
+        return made
+
+    def __copy__(self) -> Self:
+        """Return a copy that counts epochs by itself, in this process."""
+        return self._of([copy.copy(dataset) for dataset in self._datasets])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return `copy.copy`: copies share only objects that never change."""
+        return copy.copy(self)
+
+
+def _check_member(number: int, dataset: object) -> None:
+    if not isinstance(dataset, ParquetDataset | MixedDataset):
+        raise TypeError(
+            "mix takes ParquetDatasets and mixes of them; torchdata.nodes.MultiNodeWeightedSampler "
+            f"mixes data sets of any kind. Data set {number} is of another kind"
+        )
+    own = ParquetDataset if isinstance(dataset, ParquetDataset) else MixedDataset
+    if type(dataset).__iter__ is not own.__iter__:
+        raise TypeError(
+            "mix does not call an __iter__ that a subclass defines: give the data set a "
+            "transform=, or mix by torchdata.nodes.MultiNodeWeightedSampler. Data set "
+            f"{number} has an __iter__ of its own"
+        )
+    if isinstance(dataset, ParquetDataset) and dataset.num_epochs != 1:
+        raise ValueError("data sets of a mix must iterate over one epoch, num_epochs=1")
+
+
+def _exact(weights: Sequence[Weight], count: int) -> tuple[Fraction, ...]:
+    weights = list(weights)
+    if len(weights) != count:
+        raise ValueError(f"weights must be as many as data sets, got {len(weights)} for {count}")
+    for weight in weights:
+        if isinstance(weight, bool) or not isinstance(weight, int | float | Fraction):
+            raise TypeError(f"weights must be numbers, got {weight!r}")
+        if not (math.isfinite(weight) and weight >= 0):
+            raise ValueError(f"weights must be at least 0 and finite, got {weight!r}")
+    if not any(weights):
+        raise ValueError(f"weights must not all be 0, got {weights!r}")
+    return tuple(Fraction(weight) for weight in weights)
