@@ -17,8 +17,7 @@ from torchparquet.cli.arguments import (
     size_option,
     world_size_option,
 )
-from torchparquet.tools.advice import Use
-from torchparquet.tools.inspect import inspect_files
+from torchparquet.tools.inspect import Use, inspect_files
 from torchparquet.tools.screen import counted, make_table, plain, progress, size
 from torchparquet.tools.tensors import shown_tensor
 

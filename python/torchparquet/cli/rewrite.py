@@ -51,14 +51,14 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     metavar="DIR",
     help="New directory, or URL of a store. Give the same one again to resume a rewrite.",
 )
-@number_option("--row-group-rows", help="Rows of each row group.")
+@number_option("--row-group-rows", most=2**31 - 1, help="Rows of each row group.")
 @size_option(
     "--row-group-bytes",
     None,
     "In memory, where --row-group-rows does not say. Default: 64MiB, or what gives 64 row groups "
     "if that is less.",
 )
-@number_option("--row-groups-per-file", default=16)
+@number_option("--row-groups-per-file", most=2**15 - 1, default=16)
 @click.option("--codec", type=click.Choice(CODECS), help="Default: as each column has it.")
 @click.option("--codec-level", type=int, metavar="N", help="Default: the codec's own.")
 @options(

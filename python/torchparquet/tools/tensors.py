@@ -26,7 +26,8 @@ def tensors_of(names: Iterable[str], manifest: Manifest) -> dict[str, Tensor]:
 
 def tensor_of(name: str, manifest: Manifest | Schemas) -> Tensor:
     """Return the tensor of a column; the shape is None for rows of different lengths."""
-    facts = {"form": None, "dtype": None, "shape": None, "num_offsets": 0, "reason": None}
+    facts: dict[str, Any] = dict.fromkeys(("form", "dtype", "shape", "num_offsets", "reason"))
+    facts["num_offsets"] = 0
     try:
         (field,) = resolve_columns({name: name}, manifest, nulls="mask")
     except (ValueError, TypeError) as error:
@@ -47,7 +48,7 @@ def shown_tensor(facts: dict[str, Any]) -> str:
     if facts["form"] == "tensor":
         return f"{facts['dtype']} {facts['shape']}"
     levels: int = facts["num_offsets"]
-    return "Jagged(" * levels + facts["dtype"] + ")" * levels
+    return "Jagged(" * levels + str(facts["dtype"]) + ")" * levels
 
 
 def readable_columns(manifest: Manifest) -> list[str]:

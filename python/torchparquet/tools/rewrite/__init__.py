@@ -1,7 +1,7 @@
 """`torchparquet rewrite`: write the same rows in a layout for training.
 
-`layout` has the user's options and what follows from them. `input_rows` reads, `shuffling` permutes
-on disk, and `output_files` writes to an `output_place`.
+`layout` has the user's options and what follows from them. `input_rows` reads and permutes, and
+`output_files` writes to an `output_place`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.files.remote.urls import split_scheme, without_credentials
 from torchparquet.tools.footers import ColumnFacts, PageFacts, read_facts, sampled_row_groups
-from torchparquet.tools.rewrite.input_rows import InputRows, RowStream
+from torchparquet.tools.rewrite.input_rows import InputRows, RowStream, ShuffledRows
 from torchparquet.tools.rewrite.layout import (
     CODECS,
     Layout,
@@ -37,7 +37,6 @@ from torchparquet.tools.rewrite.output_files import (
     planned_files,
 )
 from torchparquet.tools.rewrite.output_place import output_place
-from torchparquet.tools.rewrite.shuffling import ShuffledRows
 
 Advance = Callable[[int], None]
 
