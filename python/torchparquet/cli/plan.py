@@ -77,7 +77,8 @@ def _windows(report: dict[str, Any]) -> str:
         return "no shuffle windows"
     if window == ANY_CHUNKS:
         return f"windows of {rows}"
-    return f"windows of {counted(window, 'row group')}" + f", {rows}" * (report["window_rows"] > 0)
+    bound = f", {rows}" if report["window_rows"] else ""
+    return f"windows of {counted(window, 'row group')}{bound}"
 
 
 @report_command(_show)
