@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from torchparquet._impl.batches.fields import Field
-from torchparquet._impl.files.discovery import discover_files
+from torchparquet._impl.files.discovery import find_sources
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.manifest_reading import remote_files, walk_footers
+from torchparquet._impl.files.manifest_reading import walk_footers
 from torchparquet._impl.files.opening import opened, source_of
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.files.schemas import Schemas
@@ -66,12 +66,10 @@ def open_files(
 ) -> tuple[list[Manifest], list[str], list[Failure]]:
     """Read the footer of each file by itself."""
     manifests, without_rows, failures = [], [], []
-    remote = remote_files(list(paths), storage, empty_files=True)
-    found = discover_files(list(paths), empty_files=True) if remote is None else remote.paths
-    for number, path in enumerate(found):
+    found = find_sources(list(paths), storage, empty_files=True)
+    for number, path in enumerate(found.paths):
         try:
-            one = None if remote is None else remote.only(number)
-            manifests.append(walk_footers([path], remote=one)[0])
+            manifests.append(walk_footers(found.only(number))[0])
         except OSError as error:
             failures.append(failure_of(path, error))
         except ValueError:

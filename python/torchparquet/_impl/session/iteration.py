@@ -276,7 +276,9 @@ def _origin_after(
 ) -> object:
     """Return where the batch is from that comes so many after the one at a place."""
     place = replace(place, steps=place.steps + num_after)
-    return batch_origin(session.streams.manifest, session.planner, place, topology, row)
+    shares = session.planner.shares(place, topology)
+    at = place.epoch, place.steps_before + place.steps
+    return batch_origin(session.streams.manifest, shares, at, topology, row)
 
 
 class SkippingIteration(Iteration):

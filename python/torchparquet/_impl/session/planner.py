@@ -80,12 +80,7 @@ class EpochPlanner:
         return self.__dict__ | {"_latest": _NO_PLANS}
 
     def window(self, num_workers: int = 1) -> tuple[int, int]:
-        """Return `(shuffle_window, window_rows)` for a world that begins an epoch.
-
-        Raises:
-            ValueError: The window asked for does not fit the memory, or with
-                `canonical_world_size` two batches do not.
-        """
+        """Return `(shuffle_window, window_rows)` for a world that begins an epoch."""
         if not self.options.shuffle:
             return 0, 0
         batch_size, canonical = self.options.batch_size, self.options.order.canonical_world_size
@@ -143,13 +138,7 @@ class EpochPlanner:
         return self.sought(place, topology, step)
 
     def resume(self, state: State, topology: Topology) -> Place | None:
-        """Return where a state goes on in the present world; None where the epoch has ended.
-
-        Raises:
-            ValueError: The state is another DataLoader worker's, counts more batches or rows than
-                there are, or its world does not fit the options; or rows do not say how much of
-                `limit_steps` is left.
-        """
+        """Return where a state goes on in the present world; None where the epoch has ended."""
         own, last = self.own_leg(topology), state.legs[-1]
         place = Place(state.epoch, state.legs, state.window, 0, 0)
         if state.worker is not None and last.num_workers > 1:
@@ -232,12 +221,7 @@ class EpochPlanner:
         return replace(place, steps=steps, end=end, num_rows=num_rows)
 
     def state_of(self, place: Place, worker: int | None) -> State:
-        """Return the state of a place; `worker` is the DataLoader worker whose place it is.
-
-        Raises:
-            ValueError: A batch is a row group, and the world was taken up within one: ranks stand
-                in different batches.
-        """
+        """Return the state of a place; `worker` is the DataLoader worker whose place it is."""
         last = place.legs[-1]
         if last.num_rows and last.batch_size is None:
             raise ValueError(

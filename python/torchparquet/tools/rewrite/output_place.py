@@ -10,15 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from torchparquet._impl.files.discovery import Sources
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.manifest_reading import walk_footers
+from torchparquet._impl.files.manifest_reading import read_manifest, walk_footers
 from torchparquet._impl.files.remote.remote_files import RemoteFiles
-from torchparquet._impl.files.remote.storage import (
-    NO_STORAGE,
-    Storage,
-    StorageArguments,
-    storage_beside,
-)
+from torchparquet._impl.files.remote.storage import Storage, StorageArguments, storage_beside
 from torchparquet._impl.files.remote.urls import is_remote_url, without_credentials
 from torchparquet.errors import naming
 from torchparquet.tools.footers import read_footer
@@ -110,7 +106,7 @@ class LocalOutput:
 
     def manifest(self, names: Sequence[str]) -> Manifest:
         """Return the manifest of files."""
-        return walk_footers([str(self.directory / name) for name in names])[0]
+        return read_manifest([str(self.directory / name) for name in names])
 
 
 class RemoteOutput(LocalOutput):
@@ -170,7 +166,7 @@ class RemoteOutput(LocalOutput):
         files = self._files(names)
         if files is None:
             raise FileNotFoundError(f"files of the output are missing: {self.shown!r}")
-        return walk_footers(list(files.paths), storage=NO_STORAGE, remote=files)[0]
+        return walk_footers(Sources.of_store(files))[0]
 
     def _name(self, name: str) -> str:
         return f"{self._directory}/{name}"
@@ -181,10 +177,4 @@ class RemoteOutput(LocalOutput):
         entries = [entry for entry in found if entry is not None]
         if len(entries) < len(found):
             return None
-        return RemoteFiles(
-            self._storage,
-            tuple(self._access.shown(entry.name) for entry in entries),
-            tuple(entry.name for entry in entries),
-            tuple(entry.num_bytes for entry in entries),
-            tuple(entry.stamp for entry in entries),
-        )
+        return RemoteFiles.of(entries, self._storage)

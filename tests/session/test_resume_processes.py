@@ -27,7 +27,7 @@ ORDERS = {"windows": {"shuffle_window": 4}, "the default window": {"max_memory":
 PROGRAM = """
 import json, sys
 from tests.fixtures.shape_files import digest_of
-from tests.iteration.test_resume_processes import make
+from tests.session.test_resume_processes import make
 
 folder, options, states = json.loads(sys.argv[1])
 for state in states:

@@ -1,6 +1,6 @@
 """States that were saved before must stay valid, whatever changes within the package.
 
-If one of these fails, users lose their place. `python -m tests.iteration.test_golden_states` adds
+If one of these fails, users lose their place. `python -m tests.session.test_golden_states` adds
 the states of new cases, and leaves those that exist as they are.
 """
 
