@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "batches/batch_ring.h"
+#include "batches/dlpack.h"
 #include "batches/jagged.h"
 #include "batches/layout.h"
-#include "bindings/dlpack.h"
 #include "tasks/reader_spec.h"
 
 namespace torchparquet {
