@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torchparquet._impl.rows.pruning.bloom_filters import ANYTHING, Alternatives, Equality
-from torchparquet._impl.rows.sql import parsed_condition, sql_expression
+from torchparquet._impl.rows.sql import parsed_condition, said_parts, sql_expression
 from torchparquet.errors import one_line
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ def filters_expression(filters: Any) -> pc.Expression:
             'such lists of which one must hold, SQL such as "x > 3", or a pyarrow Expression; '
             f"got {filters!r}"
         )
+    wanted = 'filters must be tuples of a name, one of = == != < <= > >= in "not in", and a value'
+    if not _are_terms(filters):
+        raise ValueError(f"{wanted}; got {filters!r}")
     try:
         made: pc.Expression = pq.filters_to_expression(filters)
     except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
-        raise ValueError(
-            'filters must be tuples of a name, one of = == != < <= > >= in "not in", and a value '
-            f"({one_line(error)}); got {filters!r}"
-        ) from error
+        raise ValueError(f"{wanted} ({one_line(error)}); got {filters!r}") from error
     for name, _, value in itertools.chain.from_iterable(_alternatives(filters)):
         if value is None:
             raise ValueError(
@@ -54,6 +54,21 @@ def filters_expression(filters: Any) -> pc.Expression:
                 f'pyarrow.compute.field("{name}").is_null()'
             )
     return made
+
+
+def _are_terms(filters: list[Any]) -> bool:
+    """Return whether these are tuples of three, or lists of such."""
+
+    def is_group(group: Any) -> bool:
+        return isinstance(group, list | tuple) and len(group) > 0
+
+    is_nested = bool(filters) and is_group(filters[0]) and is_group(filters[0][0])
+    parts = filters if is_nested else [filters]
+    return all(is_group(part) and all(map(_is_term, part)) for part in parts)
+
+
+def _is_term(term: Any) -> bool:
+    return isinstance(term, list | tuple) and len(term) == 3 and isinstance(term[1], str)
 
 
 def _alternatives(filters: list[Any]) -> list[Any]:
@@ -84,6 +99,8 @@ def _of_tuple(name: Any, sign: str, value: Any) -> list[Equality]:
 
 def _of_part(part: Any) -> Alternatives:
     kind = type(part).__name__
+    if not said_parts(part) <= {"this", "expression", "expressions"}:
+        return ANYTHING
     if kind == "Paren":
         return _of_part(part.this)
     if kind in ("And", "Or"):
