@@ -117,6 +117,35 @@ def changed(batch: Any) -> dict[str, Any]:
     }
 
 
+class Marked(torch.Tensor):
+    """A tensor of a transform's own class."""
+
+
+def test_tensors_that_are_more_than_their_bytes_keep_their_values(
+    files: str, on_device: dict[str, Any]
+) -> None:
+    def more(batch: dict[str, Any]) -> dict[str, Any]:
+        ids = batch["id"].double()
+        spiral = torch.complex(ids, ids)
+        return {
+            "conjugate": spiral.conj(),
+            "negative": spiral.conj().imag,
+            "marked": ids.as_subclass(Marked),
+            "few": torch.nested.nested_tensor([ids[:2], ids[2:7]]).unbind()[1],
+            "sparse": ids.to_sparse(),
+            "quantized": torch.quantize_per_tensor(ids.float(), 16.0, 0, torch.quint8),
+        }
+
+    options: dict[str, Any] = {"columns": ["id"], "batch_size": 500, "transform": more}
+    expected = next(iter(ParquetDataset(files, **options)))
+    found = next(iter(ParquetDataset(files, **options, **on_device)))
+    for name in ("conjugate", "negative", "marked", "few"):
+        assert type(found[name]) is type(expected[name])
+        torch.testing.assert_close(found[name].cpu(), expected[name], rtol=0, atol=0)
+    assert torch.equal(found["sparse"].cpu().to_dense(), expected["sparse"].to_dense())
+    assert torch.equal(found["quantized"].cpu().dequantize(), expected["quantized"].dequantize())
+
+
 @pytest.mark.parametrize(
     "transform",
     [changed, Ahead(changed, threads=2), Ahead(changed, processes=1)],

@@ -124,8 +124,7 @@ def _spans(tensors: Sequence[Tensor], device: torch.device) -> list[_Span]:
     for index, tensor in enumerate(tensors):
         if tensor.device == device != _HOST:
             continue
-        is_plain = tensor.layout == torch.strided and not tensor.requires_grad
-        if is_plain and tensor.device == _HOST and tensor.numel():
+        if _is_plain(tensor) and tensor.device == _HOST and tensor.numel():
             by_storage.setdefault(tensor.untyped_storage().data_ptr(), []).append(index)
         else:
             spans.append(_Span(tensor, -1, [index]))
@@ -140,6 +139,13 @@ def _spans(tensors: Sequence[Tensor], device: torch.device) -> list[_Span]:
         source = torch.empty(0, dtype=torch.uint8).set_(storage, begin, (end - begin,), (1,))
         spans.append(_Span(source, begin, indices))
     return spans
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Return whether the bytes, the dtype, the shape and the strides say all of a tensor."""
+    has_more = tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg()
+    is_strided = type(tensor) is Tensor and tensor.layout == torch.strided
+    return is_strided and not has_more and not tensor.requires_grad
 
 
 def _view(copied: Tensor, tensor: Tensor, begin: int) -> Tensor:
