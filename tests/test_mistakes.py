@@ -15,7 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe
 
-from torchparquet import Column, Pack, ParquetDataset, mix
+from torchparquet import (
+    Ahead,
+    Column,
+    Order,
+    Pack,
+    ParquetDataset,
+    Ranks,
+    mix,
+    verify_no_shard_overlap,
+)
 from torchparquet.cli import main
 from torchparquet.errors import (
     CastError,
@@ -61,6 +70,23 @@ def data(tmp_path: Path) -> Path:
             {"filters": pc.field("user", "point") > 1},
             ValueError,
             "no such column: 'user.point' in filters; did you mean 'user.points'",
+        ),
+        (
+            {"order": Order},
+            TypeError,
+            "order must be an Order or None, got the class Order itself$",
+        ),
+        ({"ranks": Ranks(mesh=Ranks)}, TypeError, "a DeviceMesh, got the class Ranks itself$"),
+        ({"ranks": object()}, TypeError, "or a Ranks, got an object of type object$"),
+        ({"pack": Pack}, TypeError, "pack must be a Pack or None, got the class Pack itself$"),
+        ({"filters": len}, TypeError, "filters must be tuples such as"),
+        ({"filters": lambda row: True}, TypeError, "; got an object of type function$"),
+        ({"columns": [Column]}, TypeError, r"names \(str\); got the class Column itself$"),
+        ({"transform": Ahead}, TypeError, r"transform=Ahead\(function, threads=8\)"),
+        (
+            {"manifest_cache": 3},
+            TypeError,
+            "manifest_cache must be a str or an os.PathLike.*got 3$",
         ),
         ({"max_memory": "1 X"}, ValueError, 'such as "512MiB" or "1G"'),
         ({"rows": np.array([1, 1, 2])}, ValueError, "each row once.* mix .*row 1 is there twice"),
@@ -267,3 +293,23 @@ def test_a_data_set_keeps_its_class(data: Path) -> None:
     for made in (pickle.loads(pickle.dumps(dataset)), copy.copy(dataset)):
         assert made.__class__ is ParquetDataset
         assert len(list(made)) == 4
+
+
+def test_what_takes_data_sets_says_in_which_form(data: Path) -> None:
+    read = []
+
+    def note(batch: dict[str, Any]) -> dict[str, Any]:
+        read.append(batch)
+        return batch
+
+    dataset = ParquetDataset(data, batch_size=2, columns=["label"], transform=note)
+    for wrong in (dataset, {"one": dataset}, mix([dataset])):
+        with pytest.raises(
+            TypeError, match=r"must be a list of data sets, as in mix\(\[one, other"
+        ):
+            mix(wrong)  # type: ignore[arg-type]
+    with pytest.raises(
+        TypeError, match=r"must be a ParquetDataset or a DataLoader over one, got 3$"
+    ):
+        verify_no_shard_overlap(3)  # type: ignore[arg-type]
+    assert not read

@@ -11,6 +11,7 @@ import numpy as np
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from torchparquet._impl.checks import shown
 from torchparquet._impl.ranks.sharding import is_distributed
 from torchparquet._impl.reading.stream_parts import ROW_ID, ROW_VALID
 from torchparquet.dataset import ParquetDataset
@@ -80,9 +81,11 @@ def verify_no_shard_overlap(
             or there is no process group.
         ValueError: `read` is given without `row_ids=True`, or with batches by length.
     """
-    dataset = loader if isinstance(loader, ParquetDataset) else loader.dataset
+    dataset = loader if isinstance(loader, ParquetDataset) else getattr(loader, "dataset", loader)
     if not isinstance(dataset, ParquetDataset):
-        raise TypeError(f"loader must be over a ParquetDataset, got {type(dataset).__name__}")
+        raise TypeError(
+            f"loader must be a ParquetDataset or a DataLoader over one, got {shown(dataset)}"
+        )
     num_workers = 0 if loader is dataset else loader.num_workers  # type: ignore[union-attr]
     epoch = dataset.epoch
     plan = dataset.plan(epoch, num_workers)

@@ -68,6 +68,8 @@ def mix(
         TypeError: An argument has a wrong type.
         ValueError: An argument is out of its range.
     """
+    if isinstance(datasets, IterableOnly | Mapping | str):
+        raise TypeError("datasets must be a list of data sets, as in mix([one, other])")
     datasets = list(datasets)
     if not datasets:
         raise ValueError("datasets must hold a data set, got none")

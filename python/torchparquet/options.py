@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from torchparquet._impl.checks import checked_bool, checked_int, checked_names, plain_number
+from torchparquet._impl.checks import checked_bool, checked_int, checked_names, plain_number, shown
 
 if TYPE_CHECKING:
     import torch.distributed as dist
@@ -130,7 +130,7 @@ class Ahead:
                 f"threads={self.threads}, processes={self.processes}"
             )
         if self.function is not None and not callable(self.function):
-            raise TypeError(f"the function of Ahead must be callable, got {self.function!r}")
+            raise TypeError(f"the function of Ahead must be callable, got {shown(self.function)}")
 
     @property
     def num_workers(self) -> int:

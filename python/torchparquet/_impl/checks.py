@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar
@@ -18,7 +19,7 @@ _Result = TypeVar("_Result")
 def checked_bool(name: str, value: object) -> None:
     """Make sure that `value` is a bool."""
     if not isinstance(value, bool):
-        raise TypeError(f"{name} must be a bool, got {value!r}")
+        raise TypeError(f"{name} must be a bool, got {shown(value)}")
 
 
 def plain_number(value: Any) -> Any:
@@ -29,12 +30,33 @@ def plain_number(value: Any) -> Any:
 def checked_int(name: str, value: object, low: int, high: int, others: str = "") -> int:
     """Return `value` as an int in `[low, high)`, or say what `name` must be."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an int{others}, got {value!r}")
+        raise TypeError(f"{name} must be an int{others}, got {shown(value)}")
     if value < low:
         raise ValueError(f"{name} must be >= {low}, got {value}")
     if value >= high:
         raise ValueError(f"{name} must be < {high}, got {value}")
     return int(value)
+
+
+def shown(value: object) -> str:
+    """Return a wrong argument for a message: classes and functions in words, no address."""
+    if isinstance(value, type):
+        return f"the class {value.__name__} itself"
+    text = repr(value)
+    return f"an object of type {type(value).__name__}" if " at 0x" in text else text
+
+
+def checked_path(path: object, argument: str) -> str:
+    """Return a path as a text that names something."""
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(text, str):
+        raise TypeError(f"{argument} must be a str or an os.PathLike of str; got {shown(text)}")
+    if not text:
+        # As a relative path it would mean the current directory.
+        raise ValueError(f"{argument} must not be empty; got {text!r}")
+    if "\0" in text:
+        raise ValueError(f"{argument} must not contain a null character; got {text!r}")
+    return text
 
 
 def close_names(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
@@ -47,12 +69,12 @@ def close_names(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[st
 def checked_names(names: Any, argument: str) -> tuple[str, ...]:
     """Return ``names`` as a tuple; raise unless it is a sequence of different names."""
     if not isinstance(names, Sequence) or isinstance(names, str | bytes):
-        raise TypeError(f"{argument} must be a list or tuple of names; got {names!r}")
+        raise TypeError(f"{argument} must be a list or tuple of names; got {shown(names)}")
     if not names:
         raise ValueError(f"{argument} must hold at least one name; got {names!r}")
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"{argument} must hold names (str); got {name!r}")
+            raise TypeError(f"{argument} must hold names (str); got {shown(name)}")
         if not name:
             raise ValueError(f"{argument} must not hold an empty name; got {names!r}")
     repeated = [name for name, count in Counter(names).items() if count > 1]

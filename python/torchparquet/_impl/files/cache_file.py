@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
+from torchparquet._impl.checks import checked_path
 from torchparquet._impl.files.remote.storage import StorageArguments, storage_beside
 from torchparquet._impl.files.remote.urls import is_remote_url, without_credentials
 from torchparquet.errors import naming, one_line, users_level
@@ -80,7 +81,7 @@ class CacheFile:
         self, path: str | os.PathLike[str], storage: StorageArguments, paths: Sequence[str] = ()
     ) -> None:
         """Open nothing yet."""
-        self._path = os.fspath(path)
+        self._path = checked_path(path, "manifest_cache")
         self._store = (
             storage_beside(self._path, storage, paths) if is_remote_url(self._path) else None
         )

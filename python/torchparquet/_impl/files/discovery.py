@@ -32,6 +32,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 from urllib.parse import unquote
 
+from torchparquet._impl.checks import checked_path
 from torchparquet._impl.files.memory_files import MemoryFile, MemorySource, memory_files
 from torchparquet._impl.files.remote.failures import Patience
 from torchparquet._impl.files.remote.file_access import Entry
@@ -118,7 +119,7 @@ def find_sources(
 def path_texts(paths: object) -> list[str]:
     """Return the texts of the argument ``paths``."""
     if isinstance(paths, str | os.PathLike):
-        return [_path_text(paths, "paths")]
+        return [checked_path(paths, "paths")]
     if not isinstance(paths, Sequence) or isinstance(paths, bytes | bytearray | memoryview):
         raise TypeError(
             "paths must be a str, an os.PathLike or a list or tuple of them (give other "
@@ -127,19 +128,7 @@ def path_texts(paths: object) -> list[str]:
         )
     if not paths:
         raise ValueError(f"paths must name at least one file; got {paths!r}")
-    return [_path_text(path, f"paths[{index}]") for index, path in enumerate(paths)]
-
-
-def _path_text(path: object, argument: str) -> str:
-    text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
-    if not isinstance(text, str):
-        raise TypeError(f"{argument} must be a str or an os.PathLike of str; got {text!r}")
-    if not text:
-        # As a relative path it would mean the current directory.
-        raise ValueError(f"{argument} must not be empty; got {text!r}")
-    if "\0" in text:
-        raise ValueError(f"{argument} must not contain a null character; got {text!r}")
-    return text
+    return [checked_path(path, f"paths[{index}]") for index, path in enumerate(paths)]
 
 
 def _without_scheme(text: str) -> str:

@@ -8,6 +8,7 @@ from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeAlias
 
+from torchparquet._impl.checks import shown
 from torchparquet._impl.functions.decoders import Decoder, RowFailedError
 from torchparquet.errors import TransformError, printable
 
@@ -51,13 +52,13 @@ class Transforms:
     ) -> None:
         """Check that the functions can be called."""
         if processors is not None and not isinstance(processors, Mapping):
-            raise TypeError(f"processors must be a dict of callables, got {processors!r}")
+            raise TypeError(f"processors must be a dict of callables, got {shown(processors)}")
         self._processors = dict(processors or {})
         self._transform = transform
         self._decoders = dict(decoders or {})
         for name, function in self._functions():
             if not callable(function):
-                raise TypeError(f"{name} must be callable, got {function!r}")
+                raise TypeError(f"{name} must be callable, got {shown(function)}")
 
     def check_names(self, names: Iterable[str]) -> None:
         """Check that each processor has a value."""

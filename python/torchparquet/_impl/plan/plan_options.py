@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from torchparquet._impl.checks import checked_bool, checked_int
+from torchparquet._impl.checks import checked_bool, checked_int, shown
 from torchparquet.options import Order
 
 # The `shuffle_window` of windows that are told in rows: as many chunks as `window_rows` holds.
@@ -68,7 +68,7 @@ class PlanOptions:
             choices = ", ".join(f'"{word}"' for word in get_args(Even))
             raise ValueError(f"even must be one of {choices}; got {self.even!r}")
         if not isinstance(self.order, Order):
-            raise TypeError(f"order must be an Order or None, got {self.order!r}")
+            raise TypeError(f"order must be an Order or None, got {shown(self.order)}")
         self._check_together()
 
     def _check_together(self) -> None:

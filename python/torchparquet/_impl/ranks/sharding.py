@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch.distributed as dist
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
+from torchparquet._impl.checks import shown
 from torchparquet._impl.plan.topology import Topology
 from torchparquet.options import Ranks
 
@@ -72,7 +73,7 @@ def data_parallel_dims(ranks: Ranks) -> tuple[int, ...]:
 
     mesh = ranks.mesh
     if not isinstance(mesh, DeviceMesh):
-        raise TypeError(f"the mesh of Ranks must be a DeviceMesh, got {mesh!r}")
+        raise TypeError(f"the mesh of Ranks must be a DeviceMesh, got {shown(mesh)}")
     present = mesh.mesh_dim_names or ()
     if ranks.dims is None:
         split = [name for name in _SPLIT_DIMS if name in present]
@@ -109,7 +110,9 @@ def _from_mesh(ranks: Ranks) -> _Claim:
 def _check_group(group: object) -> None:
     """Check that it is a process group; one without this process is told of when it is read."""
     if group != dist.GroupMember.NON_GROUP_MEMBER and not isinstance(group, dist.ProcessGroup):
-        raise TypeError(f"ranks must be a DeviceMesh, a ProcessGroup or a Ranks, got {group!r}")
+        raise TypeError(
+            f"ranks must be a DeviceMesh, a ProcessGroup or a Ranks, got {shown(group)}"
+        )
 
 
 def _from_group(group: object) -> _Claim:

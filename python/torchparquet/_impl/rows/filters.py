@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from torchparquet._impl.checks import shown
 from torchparquet._impl.rows.pruning.bloom_filters import ANYTHING, Alternatives, Equality
 from torchparquet._impl.rows.sql import parsed_condition, said_parts, sql_expression
 from torchparquet.errors import one_line
@@ -37,11 +38,11 @@ def filters_expression(filters: Any) -> pc.Expression:
         raise TypeError(
             'filters must be tuples such as [("x", ">", 3), ("y", "in", ["a", "b"])], a list of '
             'such lists of which one must hold, SQL such as "x > 3", or a pyarrow Expression; '
-            f"got {filters!r}"
+            f"got {shown(filters)}"
         )
     wanted = 'filters must be tuples of a name, one of = == != < <= > >= in "not in", and a value'
     if not _are_terms(filters):
-        raise ValueError(f"{wanted}; got {filters!r}")
+        raise ValueError(f"{wanted}; got {shown(filters)}")
     try:
         made: pc.Expression = pq.filters_to_expression(filters)
     except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from torchparquet._impl.checks import shown
 from torchparquet.options import Split
 
 SplitArgument: TypeAlias = "Split | tuple[Any, ...] | None"
@@ -67,7 +68,7 @@ def split_of(argument: Any) -> Split | None:
     if not isinstance(argument, tuple) or not 2 <= len(argument) <= 4:
         raise TypeError(
             f'split must be a Split or a tuple such as ("train", {{"train": 0.9, "val": 0.1}}, 0); '
-            f"got {argument!r}"
+            f"got {shown(argument)}"
         )
     return Split(*argument)
 

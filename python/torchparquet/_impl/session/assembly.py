@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from torchparquet._impl.checks import checked_int, listed
+from torchparquet._impl.checks import checked_int, listed, shown
 from torchparquet._impl.files.manifest_cache import open_manifest
 from torchparquet._impl.files.remote.urls import is_remote_url
 from torchparquet._impl.functions.transforms import Transforms
@@ -25,7 +25,7 @@ from torchparquet._impl.sequences.length_pass import LengthPass
 from torchparquet._impl.sequences.packing import pack_rows
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.tables.sources import table_source
-from torchparquet.options import ByLength, Pack
+from torchparquet.options import Ahead, ByLength, Pack
 
 if TYPE_CHECKING:
     from torchparquet._impl.batches.fields import Field
@@ -56,7 +56,7 @@ def check_together(
 ) -> None:
     """Check the options that exclude each other."""
     if pack is not None and not isinstance(pack, Pack):
-        raise TypeError(f"pack must be a Pack or None, got {pack!r}")
+        raise TypeError(f"pack must be a Pack or None, got {shown(pack)}")
     canonical = plan.order.canonical_world_size
     if plan.even == "dynamic":
         check_dynamic(
@@ -174,6 +174,11 @@ def transforms_of(
 ) -> Transforms | None:
     """Return the functions, checked against the names of a batch; None if there are none."""
     _refuse_repeated("ByLength", names)
+    if transform is Ahead:
+        raise TypeError(
+            "Ahead takes the function and how many work: transform=Ahead(function, threads=8), or "
+            "processes=8. Got the class Ahead itself"
+        )
     if processors is None and transform is None and not decoders:
         return None
     transforms = Transforms(processors, transform, decoders)
