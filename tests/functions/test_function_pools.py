@@ -241,6 +241,19 @@ def test_a_failure_comes_in_its_turn_and_names_its_batch(data: Any, pool: Any) -
     dataset.close()
 
 
+def of_a_graph(batch: Any) -> Any:
+    return {"id": batch["id"] * torch.ones(1, requires_grad=True)}
+
+
+def test_what_cannot_leave_a_process_names_its_batch(data: Any) -> None:
+    dataset = open_dataset(data, of_a_graph, processes=1, columns=["id"])
+    with pytest.raises(
+        TransformError, match=r"cannot return .*autograd.*given was batch 0 of epoch 0"
+    ):
+        next(iter(dataset))
+    dataset.close()
+
+
 def _cause(iterator: Any) -> BaseException | None:
     try:
         next(iterator)

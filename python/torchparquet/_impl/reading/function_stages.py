@@ -15,7 +15,7 @@ from torchparquet._impl.batches.batch_rows import num_rows_of
 from torchparquet._impl.functions.batch_seed import seeded
 from torchparquet._impl.functions.transforms import FunctionFailedError
 from torchparquet._impl.reading.stream import Stage, Stream
-from torchparquet.errors import users_level
+from torchparquet.errors import printable, users_level
 
 if TYPE_CHECKING:
     from torchparquet._impl.batches.tensors import Batch
@@ -79,6 +79,10 @@ class FunctionStage(Stage):
         return made
 
 
+def _is_of(result: Future[Any], error: Exception) -> bool:
+    return result.done() and not result.cancelled() and result.exception() is error
+
+
 class AheadStage(Stage):
     """Delivers what threads or processes make of batches, ahead of the loop.
 
@@ -102,12 +106,22 @@ class AheadStage(Stage):
         waited = self._give_until_done(front.result)
         begin = time.perf_counter()
         try:
-            made = front.result.result()
-        except BrokenExecutor as error:
-            made = self._made_alone(front, error)
+            try:
+                made = front.result.result()
+            except BrokenExecutor as error:
+                made = self._made_alone(front, error)
         except FunctionFailedError as error:
             self._given.popleft()
             raise error.of_batch(partial(self._around.origin_at, front.number)) from error.__cause__
+        except Exception as error:
+            # Others are of a signal handler, or say that functions were not found.
+            if isinstance(error, TypeError) or not _is_of(front.result, error):
+                raise
+            self._given.popleft()
+            failed = FunctionFailedError(
+                f"a process of Ahead cannot return what functions made: {printable(str(error))}"
+            )
+            raise failed.of_batch(partial(self._around.origin_at, front.number)) from error
         finally:
             self._around.add_seconds(waited + time.perf_counter() - begin)
         self.num_rows_given = front.num_rows
