@@ -58,7 +58,8 @@ MIXES: dict[str, dict[str, Any]] = {
 
 def opened_mix(case: str) -> Any:
     world_size = 1 if case.endswith("of a mix") and case != "rows of a mix" else 2
-    order = {"columns": ["id"], "shuffle": True, "shuffle_window": 2, "world_size": world_size}
+    order: dict[str, Any] = {"columns": ["id"], "shuffle": True, "shuffle_window": 2}
+    order["world_size"] = world_size
     first, second = (
         ParquetDataset(GOLDEN / "kinds.parquet", batch_size=4 + i, seed=3 + i, rank=0, **order)
         for i in range(2)

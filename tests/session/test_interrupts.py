@@ -10,18 +10,16 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 import torchparquet
 from torchparquet import ParquetDataset, mix
-from torchparquet._impl.batches.tensors import BatchViews
 
 PACKAGE = str(Path(torchparquet.__file__).parent)
 STOPPINGS = ("first_exhausted", "all_exhausted", "repeat")
@@ -199,22 +197,6 @@ def test_moments_of_every_step(
             num_interrupts += 1
             num_before += stride
     assert num_interrupts > 3
-
-
-def test_a_cut_after_one_that_was_interrupted_has_its_own_sizes(paths: list[Path]) -> None:
-    fields = datasets(paths)[0].fields
-    place: Any = SimpleNamespace(values_offset=0, valid_offset=0)
-    slab = torch.arange(3).view(torch.uint8)
-    num_before, was_raised = 0, True
-    while was_raised:
-        views = BatchViews(fields, [place], capacity_rows=3)
-        assert shown(views.cut(slab, 3)) == [0, 1, 2]
-        present = InterruptAtLine(num_before)
-        present.call(partial(views.cut, slab, 1))
-        assert shown(views.cut(slab, 1)) == [0], num_before
-        was_raised = present.was_raised
-        num_before += 1
-    assert num_before > 3
 
 
 def test_a_function_that_asks_for_the_state_within_next_disturbs_nothing(paths: list[Path]) -> None:

@@ -100,20 +100,6 @@ def epoch_of(dataset: ParquetDataset, epoch: int) -> Any:
     return iter(dataset)
 
 
-def test_resume_of_a_resume(data: Any) -> None:
-    options = ORDERS["windows"]
-    whole = rows(make(data, **options))
-    state, taken = None, []  # type: ignore[var-annotated]
-    while len(taken) < len(whole):
-        dataset = make(data, **options)
-        if state is not None:
-            dataset.load_state_dict(state)
-        batches = iter(dataset)
-        taken += rows(next(batches) for _ in range(min(3, len(whole) - len(taken))))
-        state = dataset.state_dict()
-    assert taken == whole
-
-
 @pytest.mark.parametrize("carrier", ["json", "pickle", "torch", "deepcopy"])
 def test_state_travels(data: Any, carrier: str) -> None:
     dataset = make(data, shuffle=True)
@@ -155,28 +141,6 @@ def test_resume_in_a_fresh_process(data: Any) -> None:
     command.append(json.dumps(dataset.state_dict()))
     result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert taken + json.loads(result.stdout) == rows(make(data, **options))
-
-
-def test_a_live_iterator_goes_on_at_the_state(data: Any) -> None:
-    dataset = make(data)
-    batches = iter(dataset)
-    whole = rows(make(data))
-    first = rows(next(batches) for _ in range(2))
-    state = dataset.state_dict()
-    for _ in range(5):
-        next(batches)
-    dataset.load_state_dict(state)
-    assert first + rows(batches) == whole
-    batches.load_state_dict(state)
-    assert first + rows(batches) == whole
-
-
-def test_the_state_of_an_iterator_is_that_of_the_dataset(data: Any) -> None:
-    dataset = make(data)
-    batches = iter(dataset)
-    for _ in range(4):
-        assert batches.state_dict() == dataset.state_dict()
-        next(batches)
 
 
 def test_an_iterator_that_is_never_used_takes_no_epoch(data: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from torchparquet._impl.native import Decryption, Footers, LeafColumn
 
 _MAX_DEFAULT_THREADS = 16
+_CONVERTED = ("dtypes", "list_lengths", "row_bytes", "standing")
+_SAME_IN_LEAVES = [field.name for field in fields(Leaf) if field.name not in _CONVERTED]
 
 
 def read_manifest(
@@ -130,21 +132,10 @@ def _schemas_of(footers: Footers) -> tuple[tuple[Leaf, ...], ...]:
 
 
 def _leaf(leaf: LeafColumn, row_bytes: float) -> Leaf:
-    return Leaf(
-        leaf.path,
-        leaf.kind,
-        leaf.dtype,
-        leaf.nullable,
-        tuple(leaf.dtypes),
-        leaf.items,
-        leaf.num_lists,
-        leaf.is_bytes,
-        row_bytes,
-        leaf.list_length,
-        tuple(leaf.list_lengths) if all(leaf.list_lengths) else (),
-        leaf.tensor_shape,
-        leaf.field_id,
-    )
+    same = {name: getattr(leaf, name) for name in _SAME_IN_LEAVES}
+    lengths = tuple(leaf.list_lengths) if all(leaf.list_lengths) else ()
+    dtypes = tuple(leaf.dtypes)
+    return Leaf(**same, dtypes=dtypes, list_lengths=lengths, row_bytes=row_bytes)
 
 
 def _manifest_of(sources: Sources, footers: Footers) -> Manifest:

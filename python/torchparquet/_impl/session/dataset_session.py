@@ -311,7 +311,7 @@ class DatasetSession(Session[Place]):
         """Return how far this rank is in the epoch under way or to come, for each worker."""
         self.refuse_dynamic("length")
         workers = [(worker, num_workers) for worker in range(0 if in_worker() else num_workers)]
-        topologies = [self.topology(worker) for worker in workers or [None]]
+        topologies = [self.topology(worker) for worker in workers] or [self.topology()]
         return [self.planner.reach(self.present_place(of), of) for of in topologies]
 
     def num_steps(self, topology: Topology, *, of_rank: bool) -> int:

@@ -295,6 +295,8 @@ class Session(ABC, Generic[Position]):
             self._ledger.enter_for_parent(claim)
         else:
             self._claim = claim.again
+            # Before it is entered, since an exception may hide that it was.
+            self._num_seen = self._num_own = claim.number + 1
             self._num_seen = self._num_own = self._ledger.enter(claim) + 1
         self._claim = None
 

@@ -1,14 +1,21 @@
-"""The options of a rewrite, and the layout that follows from them and from the files."""
+"""The options of a rewrite, and the layout that follows from them and from the files.
+
+The layout is noted in the output, so that an interrupted rewrite resumes, and no other does.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from torchparquet._impl.checks import checked_int
 from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW
+from torchparquet.errors import one_line
+from torchparquet.tools.rewrite.output_place import LocalOutput
 
+JOURNAL = "_rewrite.json"
+_FORMAT = 1
 CODECS = ("zstd", "lz4", "snappy", "none", "gzip", "brotli")
 ENCODINGS = (
     "dictionary",
@@ -41,26 +48,12 @@ class RewriteOptions:
     max_memory: int = 1 << 30
 
     def __post_init__(self) -> None:
-        """Check every field."""
-        if self.row_group_rows is not None:
-            checked_int("row_group_rows", self.row_group_rows, 1, 2**31)
-        if self.row_group_bytes is not None:
-            checked_int("row_group_bytes", self.row_group_bytes, 1, 2**62)
-        checked_int("row_groups_per_file", self.row_groups_per_file, 1, 2**15)
-        checked_int("seed", self.seed, 0, 2**64)
-        checked_int("max_memory", self.max_memory, 1 << 20, 2**62)
+        """Check what the command line does not."""
         if self.codec is None and self.codec_level is not None:
             raise ValueError(
                 "codec_level needs a codec (--codec), since columns keep theirs without one; got "
                 f"level {self.codec_level}"
             )
-        if self.codec not in (None, *CODECS):
-            raise ValueError(f"codec must be one of {CODECS}, got {self.codec!r}")
-        for name, encoding in self.encodings.items():
-            if encoding not in ENCODINGS:
-                raise ValueError(
-                    f"encoding must be one of {ENCODINGS}, got {encoding!r} for {name!r}"
-                )
 
 
 @dataclass(frozen=True)
@@ -130,9 +123,56 @@ def make_layout(
     )
 
 
-def parse_encoding(text: str) -> tuple[str, str]:
-    """Return the name and the encoding of `NAME=ENCODING`."""
-    match = re.fullmatch(r"(.+)=([A-Za-z_]+)", text)
-    if match is None or match[2].lower() not in ENCODINGS:
-        raise ValueError(f"must be NAME=ENCODING with one of {', '.join(ENCODINGS)}, got {text!r}")
-    return match[1], match[2].lower()
+def parse_encodings(texts: Sequence[str]) -> dict[str, str]:
+    """Return the encoding of each column of `NAME=ENCODING` texts."""
+    encodings = {}
+    for text in texts:
+        name, _, encoding = text.rpartition("=")
+        if not name or encoding.lower() not in ENCODINGS:
+            raise ValueError(
+                f"must be NAME=ENCODING with one of {', '.join(ENCODINGS)}, got {text!r}"
+            )
+        encodings[name] = encoding.lower()
+    return encodings
+
+
+def begun_layout(output: LocalOutput, request: dict[str, Any]) -> Layout | None:
+    """Return the layout of the rewrite begun in the output; None if none was begun."""
+    text = output.read_text(JOURNAL)
+    if text is None:
+        others = output.names()
+        if others and others != [JOURNAL + ".tmp"]:
+            raise ValueError(
+                f"--output must be a directory that is empty or of the same rewrite, "
+                f"{output.shown!r} holds {others[0]!r}"
+            )
+        return None
+    path = f"{output.shown}/{JOURNAL}"
+    try:
+        journal = json.loads(text)
+        version = journal.get("format")
+    except (ValueError, AttributeError) as error:
+        raise ValueError(
+            f"{path!r}, the note of a rewrite, is damaged ({one_line(error)}); take "
+            "another --output, or empty this one"
+        ) from None
+    if version != _FORMAT:
+        raise ValueError(f"{path!r} was written by another version of torchparquet")
+    begun, layout = journal["request"], journal["layout"]
+    for key, value in request.items():
+        if begun.get(key) != value:
+            what = (
+                "of other input files, or they have changed"
+                if key == "fingerprint"
+                else f"with {key}={begun.get(key)!r}, not {value!r}"
+            )
+            raise ValueError(f"{output.shown!r} holds a rewrite {what}; take another --output")
+    return Layout(
+        **{**layout, "encodings": tuple(layout["encodings"]), "codecs": tuple(layout["codecs"])}
+    )
+
+
+def begin(output: LocalOutput, request: dict[str, Any], layout: Layout) -> None:
+    """Note a new rewrite."""
+    journal = {"format": _FORMAT, "request": request, "layout": asdict(layout)}
+    output.write_text(JOURNAL, json.dumps(journal, indent=2))
