@@ -217,8 +217,8 @@ class ParquetDataset(IterableOnly[Batch]):
             manifest_cache: A file that keeps the content of the footers, for data sets of
                 thousands of files. While all files have the sizes, times of change and inodes
                 (in a store: ETags) that it lists, no footer is read. Otherwise all are, and it is
-                written again. It may be a URL. `balance="bytes"` writes a cache again that was
-                made without it. Ranks may share the file.
+                written again. It may be a URL. `Order(balance="bytes")` writes a cache again
+                that was made without it. Ranks may share the file.
             decryption_properties: Keys of encrypted files: pyarrow's `FileDecryptionProperties`
                 for all of them, or a function that takes a path and returns the properties of the
                 file, or None. The key service is called only while footers are read. Spawned

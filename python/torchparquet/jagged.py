@@ -31,7 +31,7 @@ class Jagged:
     A batch holds one for each column of lists, strings or binary. The items of strings and binary
     are bytes; strings are in UTF-8. Lists of lists and lists of strings have one level of offsets
     per nesting: ``values`` is then a Jagged too, and its rows are the items of this one. B lists
-    with S strings and N bytes in total are::
+    with S strings and N bytes in total are:
 
         Jagged(values=Jagged(values=uint8 [N], offsets=int64 [S + 1]), offsets=int64 [B + 1])
 
@@ -39,7 +39,7 @@ class Jagged:
     ``j[mask]`` and ``j[numbers]`` are a Jagged of fewer rows. Take the two tensors by name,
     ``j.values`` and ``j.offsets``. torch's pin_memory, DataLoader workers and pytrees move both.
 
-    Many operations take the two tensors unchanged, for example a sum of embeddings per row::
+    Many operations take the two tensors unchanged, for example a sum of embeddings per row:
 
         F.embedding_bag(j.values, weight, j.offsets, include_last_offset=True, mode="sum")
 
