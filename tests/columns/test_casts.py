@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
 from tests.fixtures.parquet_files import (
     KINDS,
@@ -37,7 +35,6 @@ from torchparquet import (
     SchemaMismatchError,
     UnsupportedColumnError,
 )
-from torchparquet._impl.files.manifest_reading import read_manifest
 
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -117,13 +114,6 @@ def in_range(
     if pa.types.is_temporal(KINDS[kind]):
         plain = plain.cast(pa.int32()) if width == 32 else plain
     return plain.cast(KINDS[kind])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_dtypes_that_a_file_offers(tmp_path: Path, kind: Any) -> None:
-    path = write(tmp_path / "a.parquet", kinds_table(3, [kind], ["required"]))
-    ((leaf,),) = read_manifest(path).schemas
-    assert sorted(leaf.dtypes) == sorted(dtypes_of(kind))
 
 
 def encodings_of(kind: Any) -> Iterator[Any]:
@@ -404,15 +394,6 @@ def test_refused_casts_fail_at_construction(tmp_path: Path, kind: Any) -> None:
                 assert part in message, part
 
 
-def test_unknown_dtypes_fail_at_construction() -> None:
-    for wrong in ("float", "int", "complex64", torch.complex64, torch.float8_e4m3fn, "", "INT8"):
-        with pytest.raises(ValueError, match="dtype must be one of"):
-            Column("x", dtype=wrong)
-    for wrong in (int, float, np.float32, np.dtype("int8"), 8, b"int8", ["int8"]):  # type: ignore[assignment]
-        with pytest.raises(TypeError, match="dtype must be a torch dtype"):
-            Column("x", dtype=wrong)
-
-
 # Files that hold a column in different kinds
 
 
@@ -496,39 +477,6 @@ def test_a_file_that_turns_into_another_kind_after_planning(tmp_path: Path) -> N
 
 
 # Used as any other data set
-
-
-def test_data_set_with_dtypes_pickles(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", pa.table({"x": np.arange(100)}))
-    columns = {"o": Column("x", dtype=torch.bfloat16), "i": Column("x", dtype="uint8")}
-    dataset = ParquetDataset(path, batch_size=10, columns=columns, rank=0, world_size=1)
-    copies = [list(pickle.loads(pickle.dumps(dataset))), list(dataset)]
-    for first, second in zip(*copies, strict=True):
-        for name in ("o", "i"):
-            assert_same(first[name], second[name])
-
-
-@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
-def test_workers_of_a_loader_cast(tmp_path: Path, context: str) -> None:
-    values = np.arange(1000)
-    path = write(
-        tmp_path / "a.parquet", pa.table({"x": values, "b": values % 2 == 0}), row_group_size=100
-    )
-    columns = {
-        "o": Column("x", dtype=torch.bfloat16),
-        "u": Column("x", dtype="uint16"),
-        "g": Column(["b", "x"], dtype="float16"),
-    }
-    dataset = ParquetDataset(path, batch_size=100, columns=columns, rank=0, world_size=1)
-    loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=context)
-    batches = list(loader)
-    read = {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
-    order = read["u"].to(torch.int64)
-    assert sorted(order.tolist()) == values.tolist()
-    assert_same(read["o"], order.to(torch.bfloat16))
-    assert_same(
-        read["g"], torch.stack([(order % 2 == 0).to(torch.float16), order.to(torch.float16)], 1)
-    )
 
 
 UNITS = {

@@ -40,7 +40,6 @@ from torchparquet import (
     CorruptFileError,
     NullValueError,
     ParquetDataset,
-    SchemaMismatchError,
     UnsupportedColumnError,
 )
 from torchparquet._impl.files.manifest_reading import read_manifest
@@ -272,26 +271,6 @@ def test_nulls(tmp_path: Path) -> None:
             read_all(path, columns={"o": Column("x", dtype="int64", nulls="nan")})
 
 
-def test_scales_that_differ_between_files(tmp_path: Path) -> None:
-    """One dtype of floats takes all of them; their unscaled values would be of different units."""
-    paths = [
-        write(tmp_path / f"{scale}.parquet", pa.table({"x": decimals(9, scale)[0]}))
-        for scale in (2, 3)
-    ]
-    with pytest.raises(SchemaMismatchError, match=r"decimal\(9, 2\).*decimal\(9, 3\)"):
-        ParquetDataset(paths, batch_size=1)
-    read = read_all(paths, columns={"o": Column("x", dtype="float64")})["o"]
-    expected = [stored_values(decimals(9, scale)[0]) for scale in (2, 3)]
-    assert same_bits(read, np.concatenate(expected))
-
-
-def test_more_than_38_digits_are_not_covered(tmp_path: Path) -> None:
-    array = pa.array([Decimal(1)], pa.decimal256(39, 1))
-    path = write(tmp_path / "a.parquet", pa.table({"x": array}))
-    with pytest.raises(UnsupportedColumnError, match=r"decimal\(39, 1\)"):
-        ParquetDataset(path, batch_size=1)
-
-
 # Decimals of varying length, which pyarrow does not write
 
 
@@ -435,37 +414,6 @@ def test_dictionary_that_claims_another_number_of_values(
     path.write_bytes(all_replaced(content, {dictionary.details[1]: claimed}))
     with pytest.raises(CorruptFileError, match="'x'"):
         read_all(str(path))
-
-
-@pytest.mark.long
-@settings(deadline=None, max_examples=150)
-@given(data=st.data())
-def test_damage_is_an_error_or_changes_no_length(decimal_folder: Path, data: st.DataObject) -> None:
-    """Checksums aside, any byte of a decimal may change its value, but nothing else."""
-    precision = data.draw(st.sampled_from([4, 9, 18, 38]))
-    array, values = decimals(precision, 2, 200, distinct=data.draw(st.sampled_from([None, 20])))
-    path = decimal_folder / "damaged.parquet"
-    write(
-        path,
-        pa.table({"x": array}),
-        compression="none",
-        write_page_checksum=False,
-        **stored_as(data.draw(st.sampled_from(FORMS))),
-    )
-    content = bytearray(path.read_bytes())
-    found = pages(path)
-    page = data.draw(st.sampled_from(found))
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(page.begin - 10, page.end - 1))
-        content[at] = data.draw(st.integers(0, 255))
-    path.write_bytes(content)
-    dtype = data.draw(st.sampled_from([None, "int64", "float16"]))
-    error = None
-    try:
-        rows = len(read_all(str(path), columns={"o": Column("x", dtype=dtype)})["o"])
-    except (CorruptFileError, CastError, NullValueError) as caught:
-        error = caught
-    assert str(path) in str(error) if error else rows == len(values)
 
 
 # Timestamps of 96 bits

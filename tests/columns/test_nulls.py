@@ -82,22 +82,12 @@ def test_fill_of_every_kind(every_kind: Any, kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("how", ["by default", "per column", "data set"])
-def test_nan_for_floats(every_kind: Any, kind: str, how: str) -> None:
+def test_nan_for_floats(every_kind: Any, kind: str) -> None:
     table, path = every_kind
-    columns = {"x": Column(kind, nulls="nan")} if how == "per column" else {"x": kind}
-    nulls = "nan" if how == "data set" else None
-    read = read_all(path, columns=columns, nulls=nulls)
-    # The NaN of a null is numpy's quiet one, the values keep their own bits.
-    assert same_bits(read["x"], stored_values(table[kind], np.nan))
-
-
-@pytest.mark.parametrize("fill", [float("inf"), -0.0, 0.1])
-def test_float_fills(every_kind: Any, fill: float) -> None:
-    table, path = every_kind
-    for kind in ("float16", "float32", "float64"):
-        read = read_all(path, columns={"x": Column(kind, nulls=fill)})
-        assert same_bits(read["x"], stored_values(table[kind], fill)), kind
+    for column, nulls in ((kind, None), (Column(kind, nulls="nan"), None), (kind, "nan")):
+        read = read_all(path, columns={"x": column}, nulls=nulls)
+        # The NaN of a null is numpy's quiet one, the values keep their own bits.
+        assert same_bits(read["x"], stored_values(table[kind], np.nan))
 
 
 def test_column_overrules_the_data_set(numbers: Any) -> None:
@@ -268,22 +258,6 @@ def test_each_column_of_a_tensor_has_a_value_for_its_nulls(numbers: Any) -> None
         ).load_state_dict(state)
 
 
-@pytest.mark.parametrize(
-    ("source", "nulls", "match"),
-    [
-        (["i", "j"], {"k": 0}, "not among them: 'k'"),
-        ("i", {"i": 0}, "for the columns of one tensor"),
-        (["i", "j"], {"i": "mask"}, "all columns of a tensor"),
-        (["i", "j"], {"i": "none"}, "nulls must be"),
-        (["i", "j"], (1, 2), "nulls must be"),
-        ([Column("i", nulls=0), "j"], None, r"nulls=\{"),
-    ],
-)
-def test_policies_by_column_that_are_refused(source: Any, nulls: Any, match: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=match):
-        Column(source, nulls=nulls)
-
-
 def test_nullable_without_nulls_is_no_error(numbers: Any) -> None:
     table, path = numbers
     assert same_bits(read_all(path, columns=["k"])["k"], stored_values(table["k"]))
@@ -330,12 +304,6 @@ def test_batches_before_the_null_arrive_whole(
     # All batches that end before the row group of the null; at most up to its batch.
     assert rows == list(range(len(rows)))
     assert 1300 // batch_size * batch_size <= len(rows) <= 1357 // batch_size * batch_size
-
-
-def test_a_null_fails_its_own_batch_and_none_before(tmp_path: Path) -> None:
-    path = null_at(tmp_path, 1357)
-    batches, _ = batches_until_error(path, batch_size=10)
-    assert len(batches) == 135
 
 
 def test_the_first_null_in_the_order_is_reported_by_any_number_of_threads(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from tests.fixtures.parquet_files import (
     column_at,
     first_difference,
     from_bits,
-    id_files,
     kinds_table,
     random_array,
     read_all,
@@ -229,16 +228,6 @@ def test_few_rows(tmp_path: Path, num_rows: int) -> None:
         assert_reads_as(table, path, batch_size=batch_size)
 
 
-def test_batches_cross_row_groups_and_files(tmp_path: Path) -> None:
-    """Row groups without rows lie between; files come in the order of their names."""
-    folder = id_files(tmp_path / "data", [5, 0, 1, 300], [0], [], [77, 0, 0], [1, 1, 1])
-    for batch_size in (1, 3, 76, 386, 1000):
-        read = read_all(folder, columns=["id", "even"], nulls=-1, batch_size=batch_size)
-        ids = np.arange(386)
-        assert same_bits(read["id"], ids)
-        assert same_bits(read["even"], np.where(ids % 2, -1, ids).astype(np.int32))
-
-
 def test_tensors_have_the_documented_dtypes(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", kinds_table(3, nullabilities=["required"]))
     batch = next(iter(ParquetDataset(path, batch_size=3, rank=0, world_size=1)))
@@ -297,20 +286,6 @@ def test_files_written_by_duckdb(tmp_path: Path, codec: str, version: str) -> No
             f"copy ({DUCKDB_SELECT}) to '{path}' (format parquet, codec '{codec}', "
             f"parquet_version '{version}', row_group_size 5000)"
         )
-    assert_reads_as(pq.read_table(path), path, batch_size=1024)
-
-
-@pytest.mark.parametrize("codec", ["uncompressed", "snappy", "zstd"])
-@pytest.mark.mostly_long(every=3)
-def test_files_written_by_polars(tmp_path: Path, codec: str) -> None:
-    polars = pytest.importorskip("polars", reason="polars is not installed")
-    path = str(tmp_path / "a.parquet")
-    table = kinds_table(
-        9000, [k for k in KINDS if k in (*INTEGERS, *DECIMALS, "bool", "float32", "date")]
-    )
-    polars.from_arrow(table).write_parquet(
-        path, compression=codec, row_group_size=4000, data_page_size=3000
-    )
     assert_reads_as(pq.read_table(path), path, batch_size=1024)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
 from tests.columns.test_strings import ENCODINGS, nulled, words
 from tests.fixtures.datasets import batches_of
@@ -253,79 +252,3 @@ def test_files_may_hold_strings_or_bytes(tmp_path: Path) -> None:
     write(folder / "e.parquet", pa.table({"s": [["a"]], "i": [6]}))
     with pytest.raises(SchemaMismatchError, match=r"string in .*list<string> in"):
         read(folder, Column("s", vocab=["a"], default=1))
-
-
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_loader_workers(tmp_path: Path, num_workers: int) -> None:
-    values = words(300, distinct=40)
-    path = write(tmp_path / "a.parquet", pa.table({"s": values}), row_group_size=40)
-    vocab = list(dict.fromkeys(values))[::2]
-    dataset = ParquetDataset(
-        path,
-        columns={"o": Column("s", vocab=vocab)},
-        batch_size=7,
-        row_ids=True,
-        even="none",
-        rank=0,
-        world_size=1,
-    )
-    expected, seen = codes(values, vocab), []
-    for batch in DataLoader(dataset, batch_size=None, num_workers=num_workers):
-        ids = batch["row.id"].tolist()
-        seen += ids
-        assert batch["o"].tolist() == [expected[i] for i in ids]
-    assert sorted(seen) == list(range(300))
-
-
-@pytest.mark.parametrize(
-    ("column", "error", "message"),
-    [
-        (Column("k", vocab=["1"]), ValueError, "vocab is for strings; .*'k', which is int64"),
-        (Column("l", vocab=["1"]), ValueError, r"vocab is for strings; .*list<int64>"),
-        (Column("f", vocab=["abc"]), ValueError, r"vocab is for strings; .*fixed_size_binary"),
-        (Column(["s", "k"], vocab=["1"]), ValueError, "vocab is for strings"),
-        (Column("s", vocab=["a"], dtype="uint8"), ValueError, r"representable.*uint8.*-1"),
-        (Column("s", vocab=["a"], dtype="float32"), ValueError, "must have an integer dtype"),
-        (Column("s", vocab=["a"], dtype="bool"), ValueError, "must have an integer dtype"),
-        (Column("s", vocab=["a"], nulls="empty"), ValueError, 'nulls="empty" is for strings'),
-        (Column("s", vocab=["a"], nulls="nan"), ValueError, "needs a float column"),
-        (Column("s", vocab=["a"], default=0.5), ValueError, "default must be representable"),
-        (Column("s", vocab=["a"], length=2), ValueError, "length is for lists"),
-        (Column("t", vocab=["a"], default=0), ValueError, "default of a list is a list"),
-        (
-            Column("s", vocab=[str(i) for i in range(129)], dtype="int8"),
-            ValueError,
-            "int8, the value 128",
-        ),
-    ],
-)
-def test_what_does_not_fit(tmp_path: Path, column: Column, error: Any, message: str) -> None:
-    table = pa.table(
-        {"s": ["a"], "t": [["a"]], "k": [1], "l": [[1]], "f": pa.array([b"abc"], pa.binary(3))}
-    )
-    path = write(tmp_path / "a.parquet", table)
-    with pytest.raises(error, match=message):
-        ParquetDataset(path, batch_size=1, columns={"o": column})
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"vocab": []}, ValueError, "at least one word"),
-        ({"vocab": "abc"}, TypeError, 'must be a sequence of str or bytes, "auto" or None'),
-        ({"vocab": b"auto"}, TypeError, "must be a sequence of str or bytes"),
-        ({"vocab": "auto", "decode": "image"}, ValueError, "neither with vocab"),
-        ({"vocab": "auto", "unit": "s"}, ValueError, "neither with vocab"),
-        ({"vocab": b"abc"}, TypeError, "must be a sequence of str or bytes"),
-        ({"vocab": {"a"}}, TypeError, "must be a sequence of str or bytes"),
-        ({"vocab": ["a", 1]}, TypeError, "must hold str or bytes; got 1"),
-        ({"vocab": ["a", "b", b"a"]}, ValueError, "only once; repeated: b'a'"),
-        ({"vocab": ["a"], "unknown": True}, TypeError, "unknown must be an int"),
-        ({"vocab": ["a"], "unknown": 1.0}, TypeError, "unknown must be an int"),
-    ],
-)
-def test_arguments_that_are_no_vocabulary(
-    options: dict[str, Any], error: Any, message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        Column("s", **options)
