@@ -248,8 +248,8 @@ class ParquetDataset(IterableOnly[Batch]):
             window_rows=window_rows,
             order=Order() if order is None else order,
         )
-        reading = ReadOptions(num_threads, max_memory, pin_memory)
-        membership = Membership(rank, world_size, ranks)
+        reading = ReadOptions(num_threads=num_threads, max_memory=max_memory, pin_memory=pin_memory)
+        membership = Membership(rank=rank, world_size=world_size, ranks=ranks)
         num_epochs = checked_count("num_epochs", num_epochs)
         limit_steps = checked_count("limit_steps", limit_steps)
         checked_bool("row_ids", row_ids)
@@ -263,13 +263,16 @@ class ParquetDataset(IterableOnly[Batch]):
         )
         ahead = transform if isinstance(transform, Ahead) else None
         function = transform.function if isinstance(transform, Ahead) else transform
-        kept = block_cache(cache_dir, cache_limit)
         source = Source(
             paths=paths,
-            rows=RowArguments(filters, rows, split),
+            rows=RowArguments(filters=filters, rows=rows, split=split),
             keys=file_keys(decryption_properties),
             manifest_cache=manifest_cache,
-            storage=StorageArguments(storage_options, filesystem, kept),
+            storage=StorageArguments(
+                options=storage_options,
+                filesystem=filesystem,
+                cache=block_cache(cache_dir, cache_limit),
+            ),
             membership=membership,
             num_threads=reading.num_threads,
         )
@@ -309,7 +312,11 @@ class ParquetDataset(IterableOnly[Batch]):
         if by_length is not None:
             is_single = window in (None, (0, 0), (1, 0))
             streams = GroupedOpener(
-                row_streams, samples, by_length, is_single, pins_for_device=pin_memory is not False
+                rows=row_streams,
+                manifest=samples,
+                by_length=by_length,
+                has_single_windows=is_single,
+                pins_for_device=pin_memory is not False,
             )
         decoders = decoders_of(columns)
         transforms = transforms_of(streams.names, decoders, processors, function)
@@ -317,10 +324,10 @@ class ParquetDataset(IterableOnly[Batch]):
             raise ValueError("Ahead needs functions: its own, processors, or Column(decode=)")
         compared = Compared(samples, fields, {"num_epochs": num_epochs, "row_ids": row_ids})
         self._session = DatasetSession(
-            membership,
-            planner,
-            RankCheck(membership, compared, enabled=membership.ranks.check),
-            streams,
+            membership=membership,
+            planner=planner,
+            rank_check=RankCheck(membership, compared, enabled=membership.ranks.check),
+            streams=streams,
             num_epochs=num_epochs,
             transforms=transforms,
             kind=DynamicIteration if even == "dynamic" else Iteration,
