@@ -186,7 +186,7 @@ ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"vocab": []}, ValueError, "at least one word"),
     ({"vocab": "abc"}, TypeError, 'must be a sequence of str or bytes, "auto" or None'),
     ({"vocab": b"auto"}, TypeError, "must be a sequence of str or bytes"),
-    ({"vocab": "auto", "decode": "image"}, ValueError, "neither with vocab"),
+    ({"vocab": "auto", "decode": "image"}, ValueError, "does not go with vocab"),
     ({"vocab": "auto", "unit": "s"}, ValueError, "neither with vocab"),
     ({"vocab": {"a"}}, TypeError, "must be a sequence of str or bytes"),
     ({"vocab": ["a", 1]}, TypeError, "must hold str or bytes; got 1"),

@@ -148,7 +148,7 @@ def test_audio_is_decoded(tmp_path: Path) -> None:
         ({"on_error": "flag"}, "need decode"),
         ({"decode": len, "on_error": "skip"}, "on_error must be"),
         ({"decode": len, "stack": 1}, "stack must be"),
-        ({"decode": len, "nulls": "mask"}, "neither with vocab nor with nulls"),
+        ({"decode": len, "nulls": "mask"}, "decode does not go with nulls"),
     ],
 )
 def test_arguments_are_checked(arguments: dict[str, Any], message: str) -> None:

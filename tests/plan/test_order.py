@@ -187,7 +187,9 @@ def test_shares_side_by_side_need_no_more_than_two_batches(data: Any) -> None:
     rows = rows_of(dataset)
     assert sorted(set(rows)) == list(range(sum(ROWS)))
     assert len(rows) == 4 * -(-sum(ROWS) // 4)  # shares of one length: some rows twice
-    with pytest.raises(ValueError, match=r"at least two batches, 512 bytes .* 32 rows: 511 bytes"):
+    with pytest.raises(
+        ValueError, match=r"at least two batches, 512 bytes .* 32 rows; got max_memory=511"
+    ):
         make(data, **options, max_memory=2 * slab_bytes - 1)
 
 

@@ -117,7 +117,7 @@ def test_a_row_group_that_claims_too_many_rows_is_refused_before_it_takes_memory
         ([3, -1], ValueError, "must be >= 0, got -1"),
         ([3.0], TypeError, "integers, got float64"),
         ([[3]], ValueError, "one dimension, got 2"),
-        ([2**63 - 1] * 3, ValueError, r"< 2\*\*62, got 27670116110564327421"),
+        ([2**63 - 1] * 3, ValueError, r"below 2\*\*62, got 27670116110564327421"),
     ],
 )
 def test_bad_row_counts(rows: list[Any], error: type[Exception], message: str) -> None:
@@ -153,7 +153,7 @@ def test_options_take_the_ends_of_their_ranges() -> None:
 @pytest.mark.parametrize("index", [-1, 6])
 def test_share_and_rank_must_exist(index: int) -> None:
     plan = make_plan([1, 2], world_size=3, num_workers=2)
-    with pytest.raises(ValueError, match=f"index must be >= 0 and < 6, got {index}"):
+    with pytest.raises(ValueError, match=f"index must be (>= 0|< 6), got {index}"):
         plan.share(index)
-    with pytest.raises(ValueError, match=f"rank must be >= 0 and < 3, got {index}"):
+    with pytest.raises(ValueError, match=f"rank must be (>= 0|< 3), got {index}"):
         plan.num_steps(index)

@@ -240,10 +240,10 @@ def test_explicit_needs_both(arguments: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("rank", "world_size", "error", "message"),
     [
-        (2, 2, ValueError, "rank must be >= 0 and < 2, got 2"),
-        (-1, 2, ValueError, "rank must be >= 0 and < 2, got -1"),
-        (0, 0, ValueError, "world_size must be >= 1 .* got 0"),
-        (0, -3, ValueError, "world_size must be >= 1 .* got -3"),
+        (2, 2, ValueError, "rank must be < 2, got 2"),
+        (-1, 2, ValueError, "rank must be >= 0, got -1"),
+        (0, 0, ValueError, "world_size must be >= 1, got 0"),
+        (0, -3, ValueError, "world_size must be >= 1, got -3"),
         (0.0, 2, TypeError, "rank must be an int, got 0.0"),
         ("0", 2, TypeError, "rank must be an int, got '0'"),
         (True, 2, TypeError, "rank must be an int, got True"),
@@ -348,7 +348,7 @@ def test_share_index() -> None:
 
 
 def test_topology_checks_the_worker() -> None:
-    with pytest.raises(ValueError, match="worker_id must be >= 0 and < 2, got 2"):
+    with pytest.raises(ValueError, match="worker_id must be < 2, got 2"):
         Topology(0, 1, 2, 2)
     with pytest.raises(ValueError, match="num_workers must be >= 1"):
         Topology(0, 1, 0, 0)

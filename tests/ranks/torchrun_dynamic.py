@@ -104,6 +104,23 @@ def check_passes() -> None:
         check_once(dataset, batches)
 
 
+def check_passes_out_of_step() -> None:
+    """A rank that makes a pass more than others is told, before rows are read twice or never."""
+    dataset, rank = open_dataset(seed=77, shuffle=True), dist.get_rank()
+    read(dataset)
+    if rank == 0:
+        read(dataset)
+    dist.barrier()
+    dataset.set_epoch(2)
+    told = False
+    try:
+        read(dataset)
+    except RankMismatchError as error:
+        told = "another one reads epoch" in str(error)
+    # Who comes first to a pass is right: the second pass of rank 0 is the first of nobody else.
+    assert told == (rank != 0)
+
+
 def check_given_store() -> None:
     """Those that are given a store share the rows, whatever their ranks are said to be."""
     store = dist.PrefixStore("given", dist.distributed_c10d._get_default_store())  # type: ignore[attr-defined]
@@ -142,6 +159,7 @@ def main() -> None:
     for shuffle in (False, True):
         check_slow_rank(shuffle)
     check_passes()
+    check_passes_out_of_step()
     check_given_store()
     check_groups()
     dist.destroy_process_group()

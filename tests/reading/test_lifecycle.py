@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -28,8 +29,9 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+import torchparquet
 from tests.fixtures.datasets import opener
-from torchparquet import CorruptFileError, ParquetDataset
+from torchparquet import CorruptFileError, ParquetDataset, mix
 
 NUM_ROWS = 40_000
 BATCH_SIZE = 1000
@@ -716,6 +718,20 @@ def test_a_copy_goes_on_from_the_same_epoch(data: Any, how: str, state: str) -> 
 def test_an_iterator_has_no_copy(data: Any, how: str) -> None:
     with pytest.raises(TypeError, match="pickle"):
         COPIES[how](iter(open_dataset(data)))  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("kind", ["data set", "rows", "mix"])
+def test_a_pickle_of_another_version_says_so(data: Any, kind: str) -> None:
+    dataset: Any = open_dataset(data)
+    if kind == "mix":
+        dataset = mix([dataset])
+    elif kind == "rows":
+        dataset = dataset.unbatched()
+    own = torchparquet.__version__
+    other = f"{'8' if own[0] == '9' else '9'}{own[1:]}"
+    content = pickle.dumps(dataset).replace(own.encode(), other.encode())
+    with pytest.raises(RuntimeError, match=f"torchparquet {re.escape(other)} pickled .* anew"):
+        pickle.loads(content)
 
 
 def test_a_copy_keeps_its_data_parallel_rank(data: Any) -> None:

@@ -51,7 +51,7 @@ def test_two_batches_are_aligned_tensors() -> None:
     memory = window_memory(
         [field("float32", nulls="mask")], 100, 1151, row_ids=False, row_valid=False
     )
-    with pytest.raises(ValueError, match="1152 bytes for batches of 100 rows: 1151 bytes"):
+    with pytest.raises(ValueError, match="1152 bytes for batches of 100 rows; got max_memory=1151"):
         memory.check_two_batches(100)
     memory.check_two_batches(96)
 

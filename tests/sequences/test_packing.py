@@ -218,7 +218,7 @@ def test_the_answer_is_kept_beside_the_manifest(tmp_path: Path) -> None:
     assert len(again) == len(first) == 4
     assert again.manifest.fingerprint == first.manifest.fingerprint
     kept.write_bytes(content[: len(content) // 2])
-    with pytest.warns(UserWarning, match="a cache of sequences is damaged"):
+    with pytest.warns(UserWarning, match="is damaged"):
         ParquetDataset(tmp_path / "a.parquet", pack=pack, **options)
     assert kept.read_bytes() == content
     ParquetDataset(tmp_path / "a.parquet", pack=Pack("tokens", 8), **options)

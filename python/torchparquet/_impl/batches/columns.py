@@ -42,10 +42,10 @@ def resolve_columns(
     The schemas of files without rows do not count, because nothing of them is read.
 
     Args:
-        columns: None: every column. A sequence of names, or of :class:`Column` of one name: one
+        columns: None: every column. A sequence of names, or of `Column` of one name: one
             tensor each, under the same name. A mapping: output name to name, sequence of names or
-            :class:`Column`. ``"*"``, as a name or a key, stands for all columns not named.
-        nulls: The policy of columns that have none of their own; see :class:`Column`. Or a
+            `Column`. ``"*"``, as a name or a key, stands for all columns not named.
+        nulls: The policy of columns that have none of their own; see `Column`. Or a
             mapping from output name to policy, in which ``"*"`` stands for all others.
         pack: Packs the columns, all of them; None to read rows. Without ``columns``, those that it
             names are read.

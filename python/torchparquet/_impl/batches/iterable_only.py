@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NoReturn, TypeVar
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any, NoReturn, SupportsIndex, TypeVar
 
 from torch.utils.data import IterableDataset
 
 from torchparquet._impl.ranks.loader_options import LoaderChecked
+from torchparquet.errors import unpickled
 
 _Item = TypeVar("_Item", covariant=True)
 
@@ -16,6 +19,10 @@ class IterableOnly(LoaderChecked, IterableDataset[_Item]):
 
     # For messages: what it is, and what it delivers.
     _noun, _item = "ParquetDataset", "batch"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Callable[..., Any], Any, Any]:
+        """Return what makes a copy: the version first, for it is read before all else."""
+        return unpickled, (type(self), version("torchparquet")), self.__getstate__()
 
     def __getitem__(self, index: object) -> NoReturn:
         """Refuse, as `dataset[0]`, `Subset` and the parts of `random_split` ask for it."""

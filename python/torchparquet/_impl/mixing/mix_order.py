@@ -66,7 +66,7 @@ class MixProgress:
                 known[name] = tuple(known.get(name, ()))
             progress = MixProgress(**known)
         except TypeError as error:
-            raise ValueError(f"progress of a mix is not what it was: {error}") from None
+            raise ValueError(f"the saved state of the mix is damaged: {error}") from None
         num = len(progress.rounds)
         lengths = [len(progress.counts), len(progress.delivered)]
         if lengths != [len(progress.active), num] or not set(progress.active) <= set(range(num)):

@@ -240,5 +240,5 @@ def _checked_rows(row_group_rows: Int64Array) -> Int64Array:
         raise ValueError(f"row_group_rows must be >= 0, got {rows.min()}")
     # The sum in float64 cannot overflow, so it decides whether the exact sum is safe.
     if not 0 < rows.sum(dtype=np.float64) < 2**62:
-        raise ValueError(f"the sum of rows must be >= 1 and < 2**62, got {sum(rows.tolist())}")
+        raise ValueError(f"the sum of rows must be >= 1 and below 2**62, got {sum(rows.tolist())}")
     return rows.astype(np.int64)

@@ -9,8 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.files.row_selection import PackedRows
+    from torchparquet._impl.files.manifest import Manifest, PackedRows
     from torchparquet._impl.plan.epoch_plan import EpochPlan
     from torchparquet._impl.plan.row_counts import RowCounts
     from torchparquet._impl.plan.share import Share

@@ -55,7 +55,7 @@ class WindowMemory:
         if needed > self.max_memory_bytes:
             raise ValueError(
                 f"max_memory must hold at least two batches, {needed} bytes for batches of "
-                f"{num_rows} rows: {self.max_memory_bytes} bytes"
+                f"{num_rows} rows; got max_memory={self.max_memory_bytes}"
             )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from torchparquet._impl.files.footers.walk import footers_of
+from torchparquet._impl.files.manifest_reading import footers_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 def counted_lists(manifest: Manifest, column: str, num_threads: int | None) -> NDArray[np.int64]:
     """Return the items of a column's lists, and the lists that have some."""
-    contents = [file.content for file in manifest.memory]
-    footers = footers_of(
-        manifest.files, num_threads, None, contents, manifest.remote, with_contents=True
-    )
+    footers = footers_of(manifest, num_threads, with_contents=True)
     counts = np.full((manifest.num_row_groups, 2), -1)
     unchanged = footers.file_digest == manifest.file_digest
     for file in np.flatnonzero(unchanged).tolist():

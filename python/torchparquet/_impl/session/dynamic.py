@@ -29,7 +29,8 @@ from torchparquet._impl.ranks.agreement import start_of_job
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.reading.function_stages import Surroundings
 from torchparquet._impl.session.iteration import Iteration
-from torchparquet._impl.session.provenance import BatchOrigin, row_group_origin
+from torchparquet._impl.session.provenance import batch_origin
+from torchparquet.errors import RankMismatchError
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -65,16 +66,24 @@ class OwnCursor:
 class StoreCursor:
     """A cursor in a store of torch.distributed.
 
-    The n-th pass over the same rows in the same order is the same cursor in all processes, and
-    that of no other pass.
+    The n-th pass over the same data is the same cursor in all processes, and that of no other
+    pass. All must read the same epoch in it.
     """
 
-    def __init__(self, store: Store, identity: Any) -> None:
-        """Begin, or join, the next pass."""
+    def __init__(self, store: Store, identity: Any, epoch: int) -> None:
+        """Begin, or join, the next pass; raises if other ranks read another epoch in theirs."""
         digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
-        self._key = f"torchparquet/cursor/{digest}/{_num_passes[digest]}"
+        number = _num_passes[digest]
+        self._key = f"torchparquet/cursor/{digest}/{number}"
         self._store = store
         _num_passes[digest] += 1
+        of_all = bytes(store.compare_set(f"{self._key}/epoch", "", str(epoch))).decode()
+        if of_all != str(epoch):
+            raise RankMismatchError(
+                'ranks must make the same passes with even="dynamic": another one reads epoch '
+                f"{of_all} in its pass {number + 1}, this one epoch {epoch}. A rank that iterates "
+                "more often than others, or sets another epoch, takes rows from them"
+            )
 
     def claim(self) -> int:
         """Return the next number."""
@@ -112,7 +121,7 @@ class Pass:
         self._num_used = 0
 
 
-def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
+def shared_cursor(identity: list[Any], epoch: int, membership: Membership) -> Cursor:
     """Return the cursor of a pass, which all ranks share.
 
     Args:
@@ -126,7 +135,7 @@ def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
     if in_worker():
         raise ValueError('even="dynamic" needs num_workers=0: workers share no store')
     if membership.ranks.store is not None:
-        return StoreCursor(membership.ranks.store, identity)
+        return StoreCursor(membership.ranks.store, identity, epoch)
     topology, mesh = membership.topology(), membership.ranks.mesh
     if mesh is not None and mesh.size() > topology.world_size:
         raise ValueError(
@@ -141,7 +150,7 @@ def shared_cursor(identity: list[Any], membership: Membership) -> Cursor:
             'even="dynamic" needs torch.distributed to be initialised, or a store, for ranks '
             f"to share; got rank {topology.rank} of {topology.world_size}"
         )
-    return StoreCursor(peers.store, [*identity, peers.ranks, start_of_job(peers)])
+    return StoreCursor(peers.store, [*identity, peers.ranks, start_of_job(peers)], epoch)
 
 
 class DynamicIteration(Iteration):
@@ -245,9 +254,9 @@ class DynamicIteration(Iteration):
         identity = [
             manifest.content_fingerprint,
             columns_digest(session.streams.fields),
-            [options.batch_size, options.shuffle, options.seed, options.epoch],
+            [options.batch_size, options.shuffle, options.seed],
         ]
-        cursor = shared_cursor(identity, session.membership)
+        cursor = shared_cursor(identity, place.epoch, session.membership)
         return Pass(place.epoch, order[rows[order] > 0], cursor)
 
     def _open_row_group(self, row_group: int) -> Stream:
@@ -302,7 +311,7 @@ def _origin_in(
     step: int,
     row: int | None = None,
 ) -> object:
-    return row_group_origin(manifest, share, BatchOrigin(epoch, step, topology, (), row))
+    return batch_origin(manifest, [share.after(step)], (epoch, step), topology, row)
 
 
 def row_group_share(row_group: int, num_rows: int, batch_size: int | None) -> Share:

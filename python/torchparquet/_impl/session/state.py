@@ -88,12 +88,7 @@ def of_data(value: Any, identity: Identity) -> Any:
 
 
 def parse(value: object, identity: Identity, requested_window: tuple[int, int] | None) -> State:
-    """Read what `dump` has made, possibly for another data set.
-
-    Raises:
-        ValueError: It is no state of a ParquetDataset, is of another version, is damaged, or was
-            taken of other data, columns or options, which the message names.
-    """
+    """Read what `dump` has made, possibly for another data set."""
     if not isinstance(value, Mapping):
         raise TypeError(f"state must be a dict that state_dict() returned, got {value!r:.200}")
     if value.get("format") != FORMAT:
@@ -102,7 +97,7 @@ def parse(value: object, identity: Identity, requested_window: tuple[int, int] |
     if version != VERSION:
         raise ValueError(
             f"state must be of version {VERSION}, got version {version!r}: it was saved by "
-            "another release of torchparquet"
+            "another release of torchparquet; load it with that release, or begin a new run"
         )
     state = _state(value)
     differences = _differences(value, identity, requested_window)
@@ -147,7 +142,7 @@ def _leg(value: Any) -> Leg:
 
 def _count(value: Any, low: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value < _COUNT:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"the saved state is damaged: a count must be an int >= 0, got {value!r}")
     return value
 
 

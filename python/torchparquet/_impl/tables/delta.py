@@ -9,9 +9,8 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import pyarrow as pa
 
-from torchparquet._impl.files.footers.leaf import NULL_KEY
 from torchparquet._impl.files.remote.urls import without_credentials
-from torchparquet._impl.tables.table_source import Names, TableSource
+from torchparquet._impl.tables.table_source import Names, TableSource, key_text
 from torchparquet.errors import one_line
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def delta_source(table: Any) -> TableSource:
         if name.startswith(_PARTITION)
     }
     keys = [
-        {name: _key_text(values[file]) for name, values in partitions.items()}
+        {name: key_text(values[file]) for name, values in partitions.items()}
         for file in range(len(paths))
     ]
     order = sorted(range(len(paths)), key=paths.__getitem__)
@@ -71,7 +70,8 @@ def _check_features(table: Any) -> None:
     missing = sorted(set(table.protocol().reader_features or ()) - _FEATURES)
     if missing:
         raise ValueError(
-            f"the Delta table needs {', '.join(missing)} of its readers: {_shown(table)!r}"
+            "the Delta table uses features that torchparquet does not read: "
+            f"{', '.join(missing)}: {_shown(table)!r}"
         )
 
 
@@ -103,12 +103,6 @@ def _paths(table: Any, relative: list[str]) -> list[str]:
 def _plain(uri: str) -> str:
     """Return the path of a file on disk, or the URL of one in a store, without escapes."""
     return unquote(urlsplit(uri).path if uri.startswith("file://") else uri)
-
-
-def _key_text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return NULL_KEY if value is None else str(value)
 
 
 def _columns(table: Any) -> tuple[dict[str, str], pa.Schema]:

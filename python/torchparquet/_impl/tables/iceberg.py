@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from torchparquet._impl.files.footers.leaf import NULL_KEY
-from torchparquet._impl.tables.table_source import Names, TableSource
+from torchparquet._impl.tables.table_source import Names, TableSource, key_text
 from torchparquet.errors import CorruptFileError, one_line
 
 if TYPE_CHECKING:
@@ -128,15 +127,9 @@ def _keys(scan: Any, schema: Any, tasks: list[Any]) -> tuple[dict[str, str], ...
             if isinstance(field.transform, IdentityTransform)
             and schema.find_column_name(field.source_id) is not None
         }
-        found.append({name: _key_text(value) for name, value in values.items()})
+        found.append({name: key_text(value) for name, value in values.items()})
     common = [name for name in found[0] if all(name in others for others in found)]
     return tuple({name: of_file[name] for name in common} for of_file in found)
-
-
-def _key_text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return NULL_KEY if value is None else str(value)
 
 
 def _ids(schema: pa.Schema) -> Iterator[tuple[str, int]]:

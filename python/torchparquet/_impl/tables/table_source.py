@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from torchparquet._impl.files.footers.leaf import Leaf, TableFacts
-from torchparquet._impl.files.footers.walk import leaves_of
+from torchparquet._impl.files.footers.leaf import NULL_KEY, Leaf, TableFacts
+from torchparquet._impl.files.manifest_reading import leaves_of
 from torchparquet.errors import CorruptFileError, SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -158,3 +158,10 @@ def _stored(
     }
     # The file may have another column of that name, which the table has dropped.
     return stored | {name: "" for name in known if name not in names}
+
+
+def key_text(value: object) -> str:
+    """Return the value of a partition column as a path would have it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return NULL_KEY if value is None else str(value)
