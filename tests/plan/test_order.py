@@ -144,11 +144,6 @@ def test_large_windows_are_read_in_the_order_of_the_plan(tmp_path: Path) -> None
     assert rows_of(dataset) == order[7 * 5000 :]
 
 
-def test_strings_travel_with_their_rows(data: Any) -> None:
-    for batch in make(data, shuffle_window=4, columns=None):
-        assert batch["name"].to_str() == [f"row {i}" for i in batch["x"].tolist()]
-
-
 def test_rows_of_a_window_mix(data: Any) -> None:
     """Row groups meet in batches: what shuffling is for."""
     group_of = np.repeat(np.arange(len(ROWS)), ROWS)
