@@ -227,9 +227,9 @@ def test_padding_of_rows_of_tensors() -> None:
     rows = [values[1:3].tolist(), [], values[3:6].tolist()]
     jagged = Jagged(values, torch.tensor([1, 3, 3, 6]))
     for width in (0, 2, 4):
-        result = jagged.to_padded(width, pad_value=-1)
-        assert result.shape == (3, width, 2)
-        assert result.tolist() == padded(rows, width, [-1, -1], "right")
+        assert jagged.to_padded(width, pad_value=-1).tolist() == padded(
+            rows, width, [-1, -1], "right"
+        )
     assert Jagged(values[:0], torch.tensor([0, 0])).to_padded(3).shape == (1, 3, 2)
 
 
@@ -394,13 +394,14 @@ def test_text_that_is_no_utf8_names_its_row_and_item() -> None:
 
 @pytest.mark.parametrize("method", ["to_str", "to_bytes"])
 def test_strings_of_other_values(method: str) -> None:
-    floats = Jagged(torch.ones(3), torch.tensor([0, 3]))
-    for jagged in (floats, Jagged(floats, torch.tensor([0, 1]))):
-        with pytest.raises(TypeError, match=rf"{method} takes strings.*float32 of shape \[3\]"):
-            getattr(jagged, method)()
-    blocks = Jagged(torch.ones(3, 2, dtype=torch.uint8), torch.tensor([0, 3]))
-    with pytest.raises(TypeError, match=rf"{method} takes strings.*uint8 of shape \[3, 2\]"):
-        getattr(blocks, method)()
+    for values, shape in (
+        (torch.ones(3), r"float32 of shape \[3\]"),
+        (torch.ones(3, 2, dtype=torch.uint8), r"uint8 of shape \[3, 2\]"),
+    ):
+        rows = Jagged(values, torch.tensor([0, 3]))
+        for jagged in (rows, Jagged(rows, torch.tensor([0, 1]))):
+            with pytest.raises(TypeError, match=rf"{method} takes strings.*{shape}"):
+                getattr(jagged, method)()
 
 
 @given(numbers(levels=2))
@@ -466,9 +467,8 @@ def check_batch(found: Any) -> None:
     assert found["x"].tolist() == [0, 1, 2]
     for name in ("ids", "tags"):
         assert type(found[name]) is Jagged
-        assert [part.dtype for part in parts(found[name])] == [
-            part.dtype for part in parts(batch()[name])
-        ]
+        dtypes = [[part.dtype for part in parts(one[name])] for one in (found, batch())]
+        assert dtypes[0] == dtypes[1]
     assert found["ids"].to_list() == [[0, 1], [], [2, 3, 4, 5]]
     assert found["tags"].to_str() == [["ä"], [], ["b", ""]]
 

@@ -26,9 +26,6 @@ from tests.fixtures.parquet_files import (
     validity,
     write,
 )
-from tests.oracles.window_oracle import rows_of_share
-from torchparquet._impl.plan.epoch_plan import EpochPlan
-from torchparquet._impl.plan.plan_options import PlanOptions
 
 FILES = ([100, 37, 0, 250], [1, 1, 90], [0], [64, 64, 64])  # 671 rows in 11 row groups
 ROW_GROUPS = [rows for file in FILES for rows in file]
@@ -43,45 +40,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
 dataset = opener(rank=0, world_size=1, batch_size=50, columns=["id"])
 
 
-def planned_rows(epoch: int = 0, rank: Any = 0, **options: Any) -> Any:
-    """The row ids of a share, the batches they stand in, and which of them are repeats."""
-    window = 8 if options.get("shuffle") else 0
-    options = {"shuffle_window": window, **options}
-    share = EpochPlan(np.array(ROW_GROUPS), PlanOptions(epoch=epoch, **options)).share(rank)
-    first = np.cumsum([0, *ROW_GROUPS])
-    delivered = rows_of_share(share)
-    rows = np.array([first[group] + row for group, row, _ in delivered], dtype=np.int64)
-    if options["batch_size"] is None:
-        lengths = share.batch_sizes.tolist()
-    else:
-        lengths = batch_lengths(len(rows), options["batch_size"])
-    return rows, lengths, np.array([valid for _, _, valid in delivered], dtype=bool)
-
-
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 7, 50, 64, 671, 1000])
-@pytest.mark.filterwarnings("ignore:this epoch has no step")
 def test_lengths_and_rows(folder: Any, batch_size: int, drop_last: bool) -> None:
-    batches = list(
-        dataset(folder, batch_size=batch_size, drop_last=drop_last, columns=None, nulls=0)
-    )
+    options = {"batch_size": batch_size, "drop_last": drop_last, "columns": None, "nulls": 0}
+    planned = dataset(folder, **options)
     lengths = batch_lengths(NUM_ROWS, batch_size, drop_last)
+    assert len(planned) == len(lengths)
+    if not lengths:
+        with pytest.warns(UserWarning, match="no step"):
+            assert list(planned) == []
+        return
+    batches = list(planned)
     assert [len(batch["id"]) for batch in batches] == lengths
     ids = np.arange(sum(lengths))
-    if not batches:
-        return
     read = gathered(batches)
     assert list(read) == ["id", "x", "even"]
     assert same_bits(read["id"], ids)
     assert same_bits(read["x"], ids.astype(np.float32))
     assert same_bits(read["even"], np.where(ids % 2, 0, ids).astype(np.int32))
-
-
-def test_no_step_at_all_is_an_empty_pass_with_a_warning(folder: Any) -> None:
-    planned = dataset(folder, batch_size=1000, drop_last=True)
-    assert len(planned) == 0
-    with pytest.warns(UserWarning, match="no step"):
-        assert list(planned) == []
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -96,41 +73,6 @@ def test_batch_size_none_is_one_batch_per_row_group(folder: Any, shuffle: bool) 
     assert len(planned) == len(batches)
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("drop_last", [False, True])
-@pytest.mark.parametrize("batch_size", [16, None])
-@pytest.mark.parametrize("world_size", [1, 2, 3, 16])
-@pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
-@pytest.mark.filterwarnings("ignore:this epoch has no step")
-@pytest.mark.mostly_long(every=3)
-def test_each_rank_reads_what_the_plan_says(
-    folder: Any, even: str, world_size: int, batch_size: int | None, drop_last: bool, shuffle: bool
-) -> None:
-    options: dict[str, Any] = {"even": even, "world_size": world_size, "batch_size": batch_size}
-    options |= {"drop_last": drop_last, "shuffle": shuffle, "seed": 3}
-    steps, once = [], []
-    for rank in range(world_size):
-        planned = dataset(folder, rank=rank, row_ids=True, **options)
-        rows, lengths, valid = planned_rows(rank=rank, **options)
-        batches = list(planned)
-        assert [len(batch["id"]) for batch in batches] == lengths
-        steps.append(len(batches))
-        if not batches:
-            continue
-        read = gathered(batches)
-        assert same_bits(read["id"], rows)
-        assert same_bits(read["row.id"], rows)
-        assert ("row.valid" in read) == (even == "pad")
-        if even == "pad":
-            assert same_bits(read["row.valid"], valid)
-        once.append(rows[valid])
-    delivered = np.concatenate([*once, np.empty(0, np.int64)])
-    assert even == "none" or len(set(steps)) == 1
-    if even != "drop" and (not drop_last or (even == "none" and batch_size is None)):
-        assert set(delivered) == set(range(NUM_ROWS))
-    assert len(delivered) - len(set(delivered)) < (world_size if even == "split" else 1)
-
-
 def test_length_is_that_of_the_pass(folder: Any) -> None:
     for even, world_size in itertools.product(["split", "drop", "pad", "none"], [1, 3]):
         for rank in range(world_size):
@@ -138,38 +80,28 @@ def test_length_is_that_of_the_pass(folder: Any) -> None:
             assert len(planned) == planned.num_steps() == sum(1 for _ in planned) == len(planned)
 
 
-def test_row_ids_follow_the_order_of_the_paths(folder: Any) -> None:
-    paths = [f"{folder}/{number:03}.parquet" for number in (3, 0)]
-    read = gathered(dataset(paths, row_ids=True))
-    assert same_bits(read["row.id"], np.arange(192 + 387))
-    assert same_bits(read["id"], np.r_[479:671, 0:387].astype(np.int64))
-
-
 # Epochs.
 
 
 def test_each_pass_is_the_next_epoch(folder: Any) -> None:
-    planned = dataset(folder, shuffle=True)
+    planned = dataset(folder, shuffle=True, row_ids=True)
     passes = [ids_of(planned) for _ in range(3)]
     for epoch, ids in enumerate(passes):
-        rows, _, _ = planned_rows(epoch, batch_size=50, shuffle=True)
-        assert ids == rows.tolist()
+        fresh = dataset(folder, shuffle=True)
+        fresh.set_epoch(epoch)
+        assert ids_of(fresh) == ids
+        assert sorted(ids) == list(range(NUM_ROWS))
     assert len({tuple(ids) for ids in passes}) == 3
     planned.set_epoch(1)
-    assert ids_of(planned) == passes[1]
+    batches = list(planned)
+    assert [row for batch in batches for row in batch["row.id"].tolist()] == passes[1]
     assert ids_of(planned) == passes[2]
     planned.set_epoch(0)
     assert planned.epoch == 0
-    assert ids_of(planned) == passes[0]
-
-
-def test_a_pass_left_early_is_a_pass(folder: Any) -> None:
-    planned = dataset(folder, shuffle=True)
     left = iter(planned)
     for _ in range(2):  # one would be a look
         next(left)
-    second = ids_of(planned)
-    assert second == planned_rows(1, batch_size=50, shuffle=True)[0].tolist()
+    assert ids_of(planned) == passes[1]
 
 
 def test_seed_shapes_the_order(folder: Any) -> None:
@@ -222,16 +154,11 @@ def test_one_tensor_keeps_its_batch(folder: Any) -> None:
     planned = dataset(folder, batch_size=5, max_memory=4000, columns=["id", "x"])
     columns = [batch["x"][2:] for batch in planned]
     planned.close()
-    rest = ids_of(planned)
-    assert rest == list(range(NUM_ROWS))
+    assert ids_of(planned) == list(range(NUM_ROWS))
     expected = [row for row in range(NUM_ROWS) if row % 5 >= 2]
     assert [int(row) for column in columns for row in column] == expected
-
-
-def test_batches_written_to_do_not_touch_others(folder: Any) -> None:
-    planned = dataset(folder, batch_size=5, columns=["id", "x"])
     kept = []
-    for batch in planned:
+    for batch in planned:  # what is written to one does not touch others
         kept.append(batch["id"].tolist())
         for tensor in batch.values():
             tensor.fill_(-1)

@@ -44,6 +44,8 @@ def test_batches_that_are_kept_stay_as_they_were(dataset: ParquetDataset) -> Non
     for _ in stream:
         pass
     assert digest_of(kept) == digest
+    stream = lent_stream(dataset, 600_000)
+    next(stream)
     stream.close()
     with pytest.raises(RuntimeError, match="closed"):
         next(stream)

@@ -93,16 +93,10 @@ def assert_bits(actual: Any, expected: Any) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_with_masks(tmp_path: Path, kind: Any, layout: str) -> None:
     distinct = 20 if layout == "dictionary" else None
-    table = pa.table(
-        {
-            f"{length} {nulls}": fixed_rows(kind, length, nulls, distinct=distinct)
-            for length in (1, 3)
-            for nulls in (0, 0.2)
-        }
-    )
+    cases = {f"{length} {nulls}": (length, nulls) for length in (1, 3) for nulls in (0, 0.2)}
+    table = pa.table({n: fixed_rows(kind, *c, distinct=distinct) for n, c in cases.items()})
     path = write(tmp_path / "a.parquet", table, row_group_size=300, **LAYOUTS[layout])
-    columns = {name: Column(name, length=int(name[0]), nulls="mask") for name in table.column_names}
-    batch = read(path, columns)
+    batch = read(path, {n: Column(n, length=c[0], nulls="mask") for n, c in cases.items()})
     for leaf in table_leaves(table):
         values, valid = dense(leaf, int(leaf.path[0]))
         assert_bits(batch[leaf.path], values)
@@ -226,24 +220,14 @@ def test_elements_are_cast(tmp_path: Path) -> None:
 
 
 def test_files_that_lack_the_column_take_the_default(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    write(folder / "a.parquet", pa.table({"x": [[1, 2]], "i": [0]}))
-    write(folder / "b.parquet", pa.table({"i": [1, 2]}))
-    columns = {"x": Column("x", length=2, default=7, nulls="mask"), "i": "i"}
-    batch = read(folder, columns)
-    assert batch["x"].tolist() == [[1, 2], [7, 7], [7, 7]]
-    assert batch["x.valid"].all()
-    assert batch["i"].tolist() == [0, 1, 2]
-
-
-def test_a_default_for_values_of_several_items(tmp_path: Path) -> None:
     """The mask has a place for each value, the tensor one for each of its bytes."""
-    folder = tmp_path / "data"
     cells = pa.array([[b"abc", None]], pa.list_(pa.binary(3)))
-    write(folder / "a.parquet", pa.table({"x": cells, "i": [0]}))
-    write(folder / "b.parquet", pa.table({"i": [1, 2]}))
+    write(tmp_path / "a.parquet", pa.table({"x": cells, "y": [[1, 2]], "i": [0]}))
+    write(tmp_path / "b.parquet", pa.table({"i": [1, 2]}))
+    columns = {n: Column(n, length=2, default=7, nulls="mask") for n in "xy"}
     for batch_size in (1, 2, 10):
-        columns = {"x": Column("x", length=2, default=7, nulls="mask")}
-        batch = read(folder, columns, batch_size=batch_size)
+        batch = read(tmp_path, columns, batch_size=batch_size)
         assert batch["x"].tolist() == [[97, 98, 99, 0, 0, 0], [7] * 6, [7] * 6]
         assert batch["x.valid"].tolist() == [[True, False], [True, True], [True, True]]
+        assert batch["y"].tolist() == [[1, 2], [7, 7], [7, 7]]
+        assert batch["y.valid"].all()

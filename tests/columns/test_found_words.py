@@ -42,21 +42,19 @@ def test_words_of_several_files(tmp_path: Path, encoding: Any) -> None:
     """Each file has words that the other lacks, and nulls, which are no words."""
     first = nulled(words(3000, distinct=150), np.arange(3000) % 5 == 0)
     second = ["", "é", "z", "Z", "a", None]
+    layout = {"row_group_size": 700, "data_page_size": 500} | layout_of(encoding)
     for name, values in (("a", first), ("b", second)):
-        layout: dict[str, Any] = {"row_group_size": 700, "data_page_size": 500}
-        write(
-            tmp_path / "d" / f"{name}.parquet",
-            pa.table({"s": values}),
-            **layout,
-            **layout_of(encoding),
-        )
+        write(tmp_path / f"{name}.parquet", pa.table({"s": values}), **layout)
     expected = different(first, second)
     for options in ({}, {"max_memory": "100kB"}):
-        dataset = dataset_of(tmp_path / "d", Column("s", vocab="auto", nulls=-2), **options)
+        dataset = dataset_of(tmp_path, Column("s", vocab="auto", nulls=-2), **options)
         assert dataset.fields[0].words == expected
         got = torch.cat([batch["o"] for batch in dataset])
         assert got.tolist() == codes([*first, *second], expected, null=-2)
     assert len(repr(dataset)) < 300
+    # Words that were found number the strings of others.
+    other = dataset_of(pa.table({"s": ["c", "Z"]}), Column("s", vocab=expected))
+    assert next(iter(other))["o"].tolist() == codes(["c", "Z"], expected)
 
 
 def test_words_are_of_all_rows(tmp_path: Path) -> None:
@@ -151,13 +149,6 @@ def test_rows_that_a_delta_table_has(tmp_path: Path) -> None:
     for options in ({}, {"filters": [("key", "=", "k")]}):
         assert words_of(table, Column("s", vocab="auto"), **options) == different(left)
     assert words_of(table, Column("key", vocab="auto")) == (b"k", b"l")
-
-
-def test_files_in_memory_and_saved_words() -> None:
-    """Words that were found number the strings of other files."""
-    found = words_of(pa.table({"s": ["b", "a"]}), Column("s", vocab="auto"))
-    other = dataset_of(pa.table({"s": ["c", "b"]}), Column("s", vocab=found))
-    assert next(iter(other))["o"].tolist() == [-1, 1]
 
 
 def test_a_spawned_worker_has_the_words(tmp_path: Path) -> None:

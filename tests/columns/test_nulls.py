@@ -14,7 +14,6 @@ import pytest
 
 from tests.fixtures.parquet_files import (
     KINDS,
-    assert_reads_as,
     random_array,
     read_all,
     same_bits,
@@ -59,13 +58,6 @@ def numbers(tmp_path_factory: Any) -> Any:
     )
     path = tmp_path_factory.mktemp("nulls") / "a.parquet"
     return table, write(path, table, row_group_size=900)
-
-
-def test_mask_without_nulls_is_all_true(tmp_path: Path) -> None:
-    table = table_of(["int32", "bool", "float64"], null_share=0)
-    assert_reads_as(table, write(tmp_path / "a.parquet", table))
-    schema = pa.schema([field.with_nullable(False) for field in table.schema])
-    assert_reads_as(table, write(tmp_path / "b.parquet", table.cast(schema)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

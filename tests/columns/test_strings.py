@@ -42,7 +42,7 @@ def nulled(values: Any, null: Any) -> Any:
 
 def strings_table(
     num_rows: int, distinct: int = 10**6, kind: Any = None, seed: int = 0
-) -> pa.DataType:
+) -> pa.Table:
     """A column for each way that nulls may lie in it."""
     rng = np.random.default_rng([seed, num_rows])
     kind = kind or pa.string()
@@ -55,11 +55,9 @@ def strings_table(
         "long runs": (np.arange(num_rows) // 173) % 2 == 1,
         "all null": np.ones(num_rows, bool),
     }
-    fields = [pa.field("required", kind, nullable=False), *(pa.field(name, kind) for name in null)]
-    arrays = [values, *(nulled(values, of_column) for of_column in null.values())]
-    return pa.Table.from_arrays(
-        [pa.array(array, kind) for array in arrays], schema=pa.schema(fields)
-    )
+    arrays = {"required": values} | {name: nulled(values, null[name]) for name in null}
+    fields = [pa.field(name, kind, nullable=name != "required") for name in arrays]
+    return pa.table([pa.array(a, kind) for a in arrays.values()], schema=pa.schema(fields))
 
 
 def encoded(
@@ -125,16 +123,21 @@ def test_strings_of_every_length(tmp_path: Path, encoding: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary()],
+    "kinds",
+    [
+        [pa.string(), pa.large_string(), pa.string_view()],
+        [pa.binary(), pa.large_binary(), pa.binary()],
+    ],
     ids=str,
 )
-def test_arrow_types_of_strings_are_one_in_a_file(tmp_path: Path, kind: pa.DataType) -> None:
-    plain = pa.binary() if "binary" in str(kind) else pa.string()
-    table = strings_table(200, kind=plain)
-    schema = pa.schema([field.with_type(kind) for field in table.schema])
-    path = write(tmp_path / "a.parquet", table.cast(schema), store_schema=False)
-    assert_table_reads_as(table, path)
+def test_arrow_types_of_strings_are_one(tmp_path: Path, kinds: list[pa.DataType]) -> None:
+    """Each alone, and all in one data set."""
+    tables = [strings_table(150, kind=kinds[0], seed=seed) for seed in range(3)]
+    for number, (table, kind) in enumerate(zip(tables, kinds, strict=True)):
+        schema = pa.schema([field.with_type(kind) for field in table.schema])
+        path = write(tmp_path / f"{number}.parquet", table.cast(schema), row_group_size=40)
+        assert_table_reads_as(table, path)
+    assert_table_reads_as(pa.concat_tables(tables), tmp_path, batch_size=37)
 
 
 def test_categories_are_their_strings(tmp_path: Path) -> None:
@@ -176,15 +179,6 @@ def test_a_default_for_files_that_lack_the_column(
         assert batch["s.valid"].all()
         found |= dict(zip(batch["i"].tolist(), batch["s"].to_bytes(), strict=True))
     assert found == {i: f"s{i}".encode() if i // 10 % 2 else text for i in range(40)}
-
-
-def test_files_may_call_them_strings_or_large_strings(tmp_path: Path) -> None:
-    tables = [strings_table(150, seed=seed) for seed in range(3)]
-    kinds = (pa.string(), pa.large_string(), pa.string_view())
-    for number, (table, kind) in enumerate(zip(tables, kinds, strict=True)):
-        schema = pa.schema([field.with_type(kind) for field in table.schema])
-        write(tmp_path / "data" / f"{number}.parquet", table.cast(schema), row_group_size=40)
-    assert_table_reads_as(pa.concat_tables(tables), tmp_path / "data", batch_size=37)
 
 
 def test_strings_and_binary_are_one_only_as_bytes(tmp_path: Path) -> None:

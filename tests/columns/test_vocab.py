@@ -205,15 +205,14 @@ def test_partition_keys(by_region: Any) -> None:
 
 def test_files_may_hold_strings_or_bytes(tmp_path: Path) -> None:
     """Or lack the column, for whose rows the default is a number or a word."""
-    folder = tmp_path / "data"
-    write(folder / "a.parquet", pa.table({"s": ["a", "b"], "i": [0, 1]}))
-    write(folder / "b.parquet", pa.table({"s": pa.array([b"b"]), "i": [2]}))
-    write(folder / "c.parquet", pa.table({"s": pa.array(["?"], pa.large_string()), "i": [3]}))
-    assert read(folder, Column("s", vocab=["a", "b"])).tolist() == [0, 1, 1, -1]
-    write(folder / "d.parquet", pa.table({"i": [4, 5]}))
+    strings = [pa.array(["a", "b"]), pa.array([b"b"]), pa.array(["?"], pa.large_string())]
+    for number, array in enumerate(strings):
+        write(tmp_path / f"{number}.parquet", pa.table({"s": array, "i": [number] * len(array)}))
+    assert read(tmp_path, Column("s", vocab=["a", "b"])).tolist() == [0, 1, 1, -1]
+    write(tmp_path / "d.parquet", pa.table({"i": [4, 5]}))
     for default, code in ((1, 1), ("b", 1), (b"a", 0), ("zebra", -1)):
         column = Column("s", vocab=["a", "b"], default=default)
-        assert read(folder, column).tolist() == [0, 1, 1, -1, code, code]
-    write(folder / "e.parquet", pa.table({"s": [["a"]], "i": [6]}))
+        assert read(tmp_path, column).tolist() == [0, 1, 1, -1, code, code]
+    write(tmp_path / "e.parquet", pa.table({"s": [["a"]], "i": [6]}))
     with pytest.raises(SchemaMismatchError, match=r"string in .*list<string> in"):
-        read(folder, Column("s", vocab=["a"], default=1))
+        read(tmp_path, Column("s", vocab=["a"], default=1))

@@ -489,21 +489,19 @@ def test_a_dictionary_that_claims_another_number_of_values(tmp_path: Path, count
 
 def test_pages_that_end_early(tmp_path: Path) -> None:
     """Bytes of the last value are cut off a PLAIN page, whose header and chunk agree about it."""
-    table = pa.table({"x": pa.array(np.arange(1000.0))})
-    schema = pa.schema([pa.field("x", pa.float64(), nullable=False)])
-    path = Path(
-        write(tmp_path / "a.parquet", table.cast(schema), use_dictionary=False, compression="none")
-    )
+    field = pa.field("x", pa.float64(), nullable=False)
+    table = pa.table([pa.array(np.arange(1000.0))], pa.schema([field]))
+    path = tmp_path / "a.parquet"
+    write(path, table, use_dictionary=False, compression="none")
     content = path.read_bytes()
     (page,) = pages(path)
     assert page.end - page.begin == 8000
     content = content[: page.end - 3] + content[page.end :]
-    content = replaced(content, column_metadata(content, 0, 0)[META_COMPRESSED_BYTES], 0)
-    for key in (PAGE_BYTES, PAGE_COMPRESSED_BYTES):
-        content = replaced(content, page.header[key], 7997)
-    header_bytes = page.begin - column_metadata(content, 0, 0)[META_DATA_OFFSET].value
-    number = column_metadata(content, 0, 0)[META_COMPRESSED_BYTES]
-    path.write_bytes(replaced(content, number, 7997 + header_bytes))
+    sizes = [page.header[key] for key in (PAGE_BYTES, PAGE_COMPRESSED_BYTES)]
+    metadata = column_metadata(content, 0, 0)
+    header_bytes = page.begin - metadata[META_DATA_OFFSET].value
+    changed = dict.fromkeys(sizes, 7997) | {metadata[META_COMPRESSED_BYTES]: 7997 + header_bytes}
+    path.write_bytes(all_replaced(content, changed))
     assert pq.read_metadata(path).num_rows == 1000
     with pytest.raises(CorruptFileError, match="fewer values") as caught:
         list(open_alone(str(path)))

@@ -404,15 +404,12 @@ EVEN = Sides(
         ({"wait": 1.9}, "the training loop", "; no option of the data set makes it faster$"),
         ({"reading": 9.0, "decoding": 4.0}, "reading from storage", "9 s on opening files"),
         ({"for_memory": 9.0, "reading": 4.0}, "max_memory", "9 s for room; 3 batches fit"),
-        (
-            {"decoding": 9.0, "of_column": {"a": 2.0, "b": 7.0}},
-            "decoding is the slower side",
-            "50% of 10 s for batches.* on column 'b'",
-        ),
+        ({"decoding": 9.0, "of_column": {"a": 2.0, "b": 7.0}}, "decoding is", r"50% .* column 'b'"),
         ({"python": 7.0, "wait": 2.0}, "torchparquet's own Python", "7 of 10 s, 70 ms for each"),
         ({"python": 3.0, "wait": 1.5}, "the training loop", "larger batch_size=, .* up to 3 s"),
         ({"functions": 7.0}, "processors and transform", "7 of 10 s on them"),
         ({"batches": 1, "decoding": 9.0}, "decoding is the slower side", "55% of 11 s"),
+        ({"batches": 2, "decoding": 9.0}, "decoding is", "50% of 10 s for batches after 1 s for"),
     ],
 )
 def test_bottleneck(spent: dict[str, Any], begin: str, says: str) -> None:

@@ -91,15 +91,23 @@ def rows_of(batches: Any) -> Any:
 @pytest.mark.parametrize("window", [0, 1, 4, 100])
 @pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
 @pytest.mark.parametrize("batch_size", [1, 32, None])
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.mostly_long(every=2)
 def test_files_are_read_in_the_order_of_the_plan(
-    data: Any, window: int, even: str, batch_size: int | None
+    data: Any, window: int, even: str, batch_size: int | None, drop_last: bool
 ) -> None:
-    dataset = make(data, shuffle_window=window, even=even, batch_size=batch_size)
+    options = {"even": even, "batch_size": batch_size, "drop_last": drop_last}
+    dataset = make(data, shuffle_window=window, **options)
     first_row = np.cumsum(ROWS) - ROWS
     share = dataset.plan().share(1)
-    expected = [int(first_row[group]) + row for group, row, _ in rows_of_share(share)]
-    assert rows_of(dataset) == expected
+    delivered = list(rows_of_share(share))
+    expected = [int(first_row[group]) + row for group, row, _ in delivered]
     assert len(expected) == share.total_rows
+    batches = list(dataset)
+    assert rows_of(batches) == expected
+    if even == "pad":
+        valid = [flag for batch in batches for flag in batch["row.valid"].tolist()]
+        assert valid == [bool(valid) for _, _, valid in delivered]
 
 
 def test_large_windows_are_read_in_the_order_of_the_plan(tmp_path: Path) -> None:
@@ -134,11 +142,6 @@ def test_large_windows_are_read_in_the_order_of_the_plan(tmp_path: Path) -> None
     dataset.set_epoch(0)
     dataset.seek(7)
     assert rows_of(dataset) == order[7 * 5000 :]
-
-
-def test_strings_travel_with_their_rows(data: Any) -> None:
-    for batch in make(data, shuffle_window=4, columns=None):
-        assert batch["name"].to_str() == [f"row {i}" for i in batch["x"].tolist()]
 
 
 def test_rows_of_a_window_mix(data: Any) -> None:

@@ -40,15 +40,6 @@ def test_split_moves_tails_to_short_shares_in_order() -> None:
     ]
 
 
-def test_pad_wraps_round_and_flags() -> None:
-    plan = make_plan([7, 2, 1, 1], world_size=2, even="pad")
-    assert plan.share_rows.tolist() == [8, 8]
-    assert ranges(plan.share(0)) == [(0, 0, 7), (2, 0, 1)]
-    share = plan.share(1)
-    assert ranges(share) == [(1, 0, 2), (3, 0, 1), (1, 0, 2), (3, 0, 1), (1, 0, 2)]
-    assert share.valid.tolist() == [True, True, False, False, False]
-
-
 def test_batch_per_chunk_split_cuts_the_largest() -> None:
     plan = make_plan([5, 4, 5, 4, 1, 3], None, world_size=2)
     assert plan.share_rows.tolist() == [11, 11]

@@ -159,23 +159,3 @@ def test_every_place_is_equally_likely() -> None:
     for epoch in range(4000):
         counts[np.arange(8), epoch_order((5, epoch), 8)] += 1
     assert abs(counts - 500).max() < 5 * 21
-
-
-def test_shares_partition_a_large_plan() -> None:
-    """Cover every row once with ranges alone, at a size no row-wise reference can reach."""
-    rng = np.random.default_rng(1)
-    rows = rng.integers(0, 1_000, 5_000)
-    plan = EpochPlan(rows, PlanOptions(256, shuffle=True, world_size=64, num_workers=4))
-    shares = [plan.share(index) for index in range(256)]
-    group = np.concatenate([share.row_group for share in shares])
-    begin = np.concatenate([share.row_begin for share in shares])
-    count = np.concatenate([share.num_rows for share in shares])
-    repeats = int(-rows.sum() % 256)
-    assert count.sum() == rows.sum() + repeats
-    first_row = np.cumsum(rows) - rows
-    marks = np.zeros(rows.sum() + 1, dtype=np.int64)
-    np.add.at(marks, first_row[group] + begin, 1)
-    np.add.at(marks, first_row[group] + begin + count, -1)
-    cover = np.cumsum(marks)[:-1]
-    assert cover.min() == 1
-    assert (cover - 1).sum() == repeats
