@@ -148,12 +148,7 @@ class ReadTotals:
             self._reset()  # a fork has read nothing yet
 
     def add(self, stream: Stream, begin: float, waited: float | None = None) -> None:
-        """Count the reading of a stream.
-
-        Args:
-            waited: Seconds that the loop waited for the first batch, if another caller asked for
-                that one; None if the loop will ask.
-        """
+        """Count the reading of a stream, whose first batch the loop has `waited` for already."""
         self._own()
         self._count(Reading(stream, begin, waited, self._is_first))
 
