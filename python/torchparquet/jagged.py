@@ -475,24 +475,26 @@ def _checked_pad_value(value: Any, dtype: torch.dtype) -> int | float | bool:
     number = value.item() if isinstance(value, np.generic) else value
     if not isinstance(number, bool | int | float):
         raise TypeError(f"pad_value must be a number or bool; got {value!r}")
-    if dtype == torch.bool:
-        convert: type[bool | int | float] = bool
-        fits = number in (0, 1)
-    elif dtype.is_floating_point:
-        convert = float
-        # Infinity and NaN are values too.
-        largest = torch.finfo(dtype).max
-        fits = abs(number) <= largest or number in _NOT_FINITE or number != number
-    else:
-        convert = int
-        limits = torch.iinfo(dtype)
-        fits = limits.min <= number <= limits.max and number == int(number)
-    if not fits:
+    fitting = in_dtype(number, dtype)
+    if fitting is None:
         raise ValueError(
             "pad_value must be representable in the dtype of the values, "
             f"{_name_of(dtype)}; got {value!r}"
         )
-    return convert(number)
+    return fitting
+
+
+def in_dtype(value: int | float | bool, dtype: torch.dtype) -> int | float | bool | None:
+    """Return a number as the bool, int or float that `dtype` holds; None if it does not fit."""
+    if dtype == torch.bool:
+        return bool(value) if value in (0, 1) else None
+    if dtype.is_floating_point:
+        # Rounding is fine; infinity and NaN are values too.
+        fits = abs(value) <= torch.finfo(dtype).max or value in _NOT_FINITE or value != value
+        return float(value) if fits else None
+    limits = torch.iinfo(dtype)
+    fits = limits.min <= value <= limits.max and value == int(value)
+    return int(value) if fits else None
 
 
 def _name_of(dtype: torch.dtype) -> str:
