@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from torchparquet._impl.checks import checked_names, listed, shortened
+from torchparquet._impl.checks import checked_int, checked_names, listed, shortened
 from torchparquet._impl.files.footers.leaf import DTYPES
 from torchparquet._impl.files.schemas import NANOSECONDS
 
@@ -115,7 +115,7 @@ class Column:
         object.__setattr__(self, "unit", _checked_unit(self))
         object.__setattr__(self, "length", _checked_length(self.length))
         object.__setattr__(self, "vocab", _checked_vocab(self.vocab))
-        object.__setattr__(self, "unknown", _checked_unknown(self.unknown))
+        object.__setattr__(self, "unknown", checked_int("unknown", self.unknown, -(2**63), 2**64))
         self._check_decode()
 
     def _check_decode(self) -> None:
@@ -263,11 +263,7 @@ def _checked_length(length: Any) -> int | Literal["any"] | None:
         return None
     if isinstance(length, str) and length == "any":
         return "any"
-    if isinstance(length, bool) or not isinstance(length, int | np.integer):
-        raise TypeError(f'length must be an int, "any" or None; got {length!r}')
-    if not 1 <= length < 2**31:
-        raise ValueError(f"length must be at least 1 and below 2**31; got {length}")
-    return int(length)
+    return checked_int("length", length, 1, 2**31, ', "any" or None')
 
 
 def _checked_vocab(vocab: Any) -> tuple[str | bytes, ...] | Literal["auto"] | None:
@@ -288,9 +284,3 @@ def _checked_vocab(vocab: Any) -> tuple[str | bytes, ...] | Literal["auto"] | No
     if repeated:
         raise ValueError(f"vocab must hold a word only once; repeated: {shortened(repeated)}")
     return words
-
-
-def _checked_unknown(unknown: Any) -> int:
-    if isinstance(unknown, bool) or not isinstance(unknown, int | np.integer):
-        raise TypeError(f"unknown must be an int; got {unknown!r}")
-    return int(unknown)

@@ -317,7 +317,7 @@ def test_what_cannot_have_a_length(
 
 @pytest.mark.parametrize("length", [0, -1, 2**31])
 def test_lengths_out_of_range(length: int) -> None:
-    with pytest.raises(ValueError, match="length must be at least 1 and below"):
+    with pytest.raises(ValueError, match="length must be"):
         Column("x", length=length)
 
 

@@ -354,7 +354,7 @@ def test_bad_row_counts() -> None:
         EpochPlan(np.array([3.0]), options)
     with pytest.raises(ValueError, match="one dimension, got 2"):
         EpochPlan(np.array([[3]]), options)
-    with pytest.raises(ValueError, match=r"< 2\*\*62, got 27670116110564327421"):
+    with pytest.raises(ValueError, match=r"below 2\*\*62, got 27670116110564327421"):
         EpochPlan(np.array([2**63 - 1] * 3), options)
 
 

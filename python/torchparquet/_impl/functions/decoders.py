@@ -35,14 +35,10 @@ class RowFailedError(Exception):
 
 @dataclass(frozen=True)
 class Decoder:
-    """How the values of one column are decoded; see `Column`.
-
-    Attributes:
-        flags: True if a value that cannot be decoded is flagged, and does not raise.
-    """
+    """How the values of one column are decoded; see `Column`."""
 
     decode: Decode
-    flags: bool
+    flags: bool  # values that cannot be decoded, instead of raising
     stacks: bool
     has_rates: bool = False
 

@@ -67,12 +67,7 @@ class Transforms:
                 raise ValueError(f"processors must be for {present}, got one for {name!r}")
 
     def apply(self, values: dict[str, Any], origin: Origin) -> dict[str, Any]:
-        """Apply the functions to a batch or row.
-
-        Args:
-            origin: Returns the provenance of the values, or of one of its rows; called only if a
-                function fails.
-        """
+        """Apply the functions to a batch or row, whose `origin` is asked for if one fails."""
         try:
             return self.run(values)
         except FunctionFailedError as error:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torchparquet._impl.plan.epoch_plan import EpochPlan, Remains
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
 from torchparquet._impl.plan.ranges import Ranges
-from torchparquet._impl.plan.windows import WindowRemainder
+from torchparquet._impl.plan.share import WindowRemainder
 
 
 class Leg(NamedTuple):
@@ -65,11 +65,8 @@ def plan_leg(
 
 
 def steps_of_shares(plan: EpochPlan, num_steps: int) -> Int64Array:
-    """Return the batches of each share among the first `num_steps` of each rank, int64 `[S]`.
-
-    The DataLoader takes a batch from each of a rank's workers in turn and skips workers that have
-    no more.
-    """
+    """Return the batches of each share among the first `num_steps` of each rank, int64 `[S]`."""
+    # The DataLoader takes a batch from each worker in turn, and skips those that have no more.
     options = plan.options
     if options.order.canonical_world_size is not None or options.num_workers == 1:
         return np.minimum(plan.share_steps, num_steps)
@@ -91,11 +88,7 @@ def steps_of_shares(plan: EpochPlan, num_steps: int) -> Int64Array:
 
 
 def rows_beyond(plan: EpochPlan, num_steps: int, num_rows: int) -> Int64Array:
-    """Return the rows of each share among the `num_rows` after `num_steps` batches, int64 `[S]`.
-
-    Shares side by side in a batch are used up one after the other. The count may exceed the rows
-    that a share has left, but not with `canonical_world_size`.
-    """
+    """Return the rows of each share among the `num_rows` after `num_steps` batches, int64 `[S]`."""
     options = plan.options
     if num_rows and options.num_workers > 1:
         raise ValueError(

@@ -20,16 +20,12 @@ _MAX_PIECES_PER_RANGE = 16
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
-    """Row ranges in order, one array `[n]` per property; rows are counted across them.
-
-    Attributes:
-        valid: bool `[n]`; False for repeats of rows that some share reads too.
-    """
+    """Row ranges in order, one array `[n]` per property; rows are counted across them."""
 
     row_group: Int64Array
     row_begin: Int64Array
     num_rows: Int64Array
-    valid: NDArray[np.bool_]
+    valid: NDArray[np.bool_]  # False for repeats of rows that some share reads too
 
     @staticmethod
     def none() -> Ranges:

@@ -46,10 +46,7 @@ class Standing(NamedTuple):
 
 
 def find_peers(ranks: Ranks) -> Peers | None:
-    """Return the processes to compare with: those of the mesh, the group or the world.
-
-    All dimensions of a mesh count, because model-parallel peers must read the same too.
-    """
+    """Return the processes to compare with: those of the mesh, the group or the world."""
     if in_worker() or not is_distributed():
         return None
     if _inherited and _inherited[0] is dist.group.WORLD:
@@ -57,6 +54,7 @@ def find_peers(ranks: Ranks) -> Peers | None:
     if dist.get_backend() in ("fake", "mpi"):
         return None
     if ranks.mesh is not None:
+        # All dimensions count: model-parallel peers must read the same too.
         numbers = sorted(ranks.mesh.mesh.flatten().tolist())
     elif ranks.group is not None:
         group: object = ranks.group
@@ -79,12 +77,7 @@ def default_store() -> Store:
 def begin_together(
     peers: Peers, standing: Callable[[], Standing], begin: Callable[[], _Made]
 ) -> _Made:
-    """Begin on all ranks or on none. Every rank must call this, and all learn why one failed.
-
-    Raises:
-        RankMismatchError: Ranks differ, another rank could not begin, or one did not join within
-            the store's timeout.
-    """
+    """Begin on all ranks or on none. Every rank must call this, and all learn why one failed."""
     meeting = _Meeting(peers)
     try:
         own = standing()
@@ -102,18 +95,12 @@ def begin_together(
 
 
 def tell_failure(peers: Peers, error: Exception) -> None:
-    """Tell the ranks that compare next why this one cannot begin; wait for few seconds at most.
-
-    If this rank begins after all before they compare, they do not hear of it.
-    """
+    """Tell the ranks that compare next why this one cannot begin, unless it begins before that."""
     _Meeting(peers, is_ahead=True).excuse(f"{type(error).__name__}: {error}")
 
 
 def start_of_job(peers: Peers) -> str:
-    """Return the name of this start of the job, which only its ranks know.
-
-    If the ranks have not met before, this waits for all of them.
-    """
+    """Return the name of this start of the job; waits for all ranks that have not met before."""
     start = job_start(peers)
     if not start.has_met_all:
         index = peers.ranks.index(peers.own)
@@ -206,10 +193,7 @@ class _Meeting:
         self._is_ahead = is_ahead
 
     def excuse(self, failure: str) -> None:
-        """Tell the others that this rank cannot begin.
-
-        It gives them a moment to come if they have not met before, and waits for nobody else.
-        """
+        """Tell the others that this rank cannot begin; give them a moment if they never met."""
         note = Standing(0, 1, {}, failure)
         if not self._enter(_SLACK_SECONDS):
             return

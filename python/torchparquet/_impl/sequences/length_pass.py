@@ -13,11 +13,11 @@ import numpy as np
 
 from torchparquet._impl.batches.fields import Field, lengths_of
 from torchparquet._impl.files.cache_file import CacheArgument, found_by_pass
+from torchparquet._impl.files.footers.walk import footers_of
 from torchparquet._impl.files.row_selection import PackedRows, Unit
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.reading.streams import StreamOpener
-from torchparquet._impl.sequences.footer_counts import counted_lists
 from torchparquet.errors import ListLengthError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
     from torchparquet._impl.files.remote.storage import StorageArguments
+    from torchparquet._impl.native import Footers
     from torchparquet._impl.reading.read_options import ReadOptions
 
 _FORMAT = "torchparquet sequences 1"
@@ -43,11 +44,7 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True)
 class LengthPass:
-    """Reads the lengths of lists.
-
-    Attributes:
-        storage: Of the store that the files are of; its `share` asks one rank for all.
-    """
+    """Reads the lengths of lists."""
 
     manifest: Manifest
     options: ReadOptions
@@ -63,14 +60,7 @@ class LengthPass:
         count: Callable[[RowGroupLengths], Counted],
         count_totals: Callable[[int, int], Counted] | None = None,
     ) -> PackedRows:
-        """Return what the rows of each row group become.
-
-        Lists are not read where footers tell enough.
-
-        Args:
-            count_totals: Counts a row group by the items of all lists and the lists that have
-                some; None if it takes the length of each list.
-        """
+        """Return what the rows of each row group become, by `count_totals` if footers suffice."""
         manifest = self.manifest
         told = json.dumps([unit, *rules, [field.sources for field in fields]])
 
@@ -79,7 +69,7 @@ class LengthPass:
             totals = np.full((manifest.num_row_groups, 2), -1)
             if count_totals is not None and self._is_told_by_footers(fields):
                 threads = self.options.num_threads
-                totals = counted_lists(manifest, fields[0].sources[0], threads)
+                totals = _counted_lists(manifest, fields[0].sources[0], threads)
                 for row_group in np.flatnonzero(totals[:, 0] >= 0).tolist():
                     found[:, row_group] = count_totals(*totals[row_group].tolist())
             for lengths in self._lengths(fields, totals[:, 0] < 0):
@@ -187,3 +177,31 @@ def _packed(content: bytes) -> PackedRows:
             raise ValueError("it has another format")
         unit: Any = str(stored["unit"])
         return PackedRows(unit, str(stored["rules"]), *(stored[name] for name in _COUNTS))
+
+
+def _counted_lists(manifest: Manifest, column: str, num_threads: int | None) -> NDArray[np.int64]:
+    """Return the items of a column's lists, and the lists that have some."""
+    contents = [file.content for file in manifest.memory]
+    footers = footers_of(
+        manifest.files, num_threads, None, contents, manifest.remote, with_contents=True
+    )
+    counts = np.full((manifest.num_row_groups, 2), -1)
+    unchanged = footers.file_digest == manifest.file_digest
+    for file in np.flatnonzero(unchanged).tolist():
+        of_file = _counts_of_file(footers, file, column)
+        row_groups = np.flatnonzero(manifest.row_group_file == file)
+        if len(of_file):
+            counts[row_groups] = of_file[manifest.row_group_in_file[row_groups]]
+    # A footer that wrongly says so would lose the row group, as nothing of it is read.
+    counts[counts[:, 0] <= 0] = -1
+    return counts
+
+
+def _counts_of_file(footers: Footers, file: int, column: str) -> NDArray[np.int64]:
+    """Return the counts of all row groups of a file, or of none."""
+    paths = [leaf.path for leaf in footers.schemas[footers.file_schema[file]]]
+    none = np.zeros((0, 2), np.int64)
+    if column not in paths:
+        return none
+    counts = footers.list_counts(file, paths.index(column))
+    return counts if len(counts) == footers.file_num_row_groups[file] else none

@@ -13,14 +13,13 @@ import numpy as np
 from torch.utils.data import get_worker_info
 
 from torchparquet._impl.batches.fields import Field, columns_digest
-from torchparquet._impl.checks import checked_int
 from torchparquet._impl.functions.batch_seed import mixed_seed
 from torchparquet._impl.functions.function_pools import FunctionPool
 from torchparquet._impl.metrics.read_totals import ReadTotals
 from torchparquet._impl.plan.row_places import Reach
 from torchparquet._impl.plan.topology import Topology
 from torchparquet._impl.ranks.agreement import Standing, warn_of_early_end
-from torchparquet._impl.ranks.second_sharding import refuse_second_sharding
+from torchparquet._impl.ranks.loaders import refuse_second_sharding
 from torchparquet._impl.ranks.sharding import in_worker, is_distributed
 from torchparquet._impl.reading.function_stages import AheadStage, FunctionStage
 from torchparquet._impl.session.planner import Place
@@ -361,14 +360,6 @@ class DatasetSession(Session[Place]):
         """Return the state of a place's epoch after `num_rows` rows of the present world."""
         state = self.planner.state_of_row(position, num_rows, _own_worker())
         return dump(state, self._identity)
-
-    def state_at_row(self, num_rows: int) -> dict[str, Any]:
-        """Return the state after `num_rows` rows of this rank in the present world."""
-        self.refuse_dynamic("state")
-        num_rows = checked_int("num_rows", num_rows, 0, 2**62)
-        self.check_seen()
-        latest = None if self._latest is None else self._latest.position
-        return self.state_after_rows(self.live_position() or latest or self.next_place(), num_rows)
 
     def read_state(self, state: Any) -> State:
         """Return what a state, or one of rows, says; see `parse`."""

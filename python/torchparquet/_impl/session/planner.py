@@ -276,10 +276,8 @@ class EpochPlanner:
         """Return what is left to read: shares whose rows stand side by side in each batch."""
         plan = self.present_plan(place)
         of_rank = plan.options.shares_of(topology.rank, topology.worker_id)
-        shares = [plan.share(index) for index in of_rank]
-        if self.limit_steps is not None:
-            shares = [share.first(place.end) for share in shares]
-        return [share.after(place.steps) for share in shares]
+        end = None if self.limit_steps is None else place.end
+        return [plan.share(index).steps(place.steps, end) for index in of_rank]
 
     def num_steps(self, place: Place, topology: Topology, *, of_rank: bool) -> int:
         """Return the batches of the epoch, worlds before included, of the rank or the worker."""

@@ -118,4 +118,4 @@ def _spans(manifest: Manifest, groups: Int64Array, rows: Int64Array) -> tuple[Ro
 
 def row_group_origin(manifest: Manifest, share: Share, origin: BatchOrigin) -> BatchOrigin:
     """Return the origin with the rows of its step of a share that is one row group."""
-    return _origin(manifest, [share.after(origin.step)], origin)
+    return _origin(manifest, [share.steps(origin.step)], origin)

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.plan.division import RowCounts
 from torchparquet._impl.plan.epoch_plan import EpochPlan
-from torchparquet._impl.plan.row_counts import RowCounts
 from torchparquet._impl.plan.share import Share
-from torchparquet._impl.ranks.distribution import bytes_of_shares, per_rank, tokens_of_shares
+from torchparquet._impl.ranks.distribution import per_rank, prorated
 from torchparquet._impl.sequences.delivered_rows import delivered_rows
 from torchparquet.dataset import ParquetDataset
 
@@ -114,10 +114,10 @@ def _ranks(manifest: Manifest, plan: EpochPlan, counts: RowCounts) -> list[dict[
     worker = shares % (world_size * num_workers)
     of_shares = {
         "rows": plan.share_rows,
-        "bytes": bytes_of_shares(manifest, plan, counts),
+        "bytes": prorated(manifest.row_group_num_bytes, manifest, plan, counts),
     }
     if manifest.packed is not None:
-        of_shares["tokens"] = tokens_of_shares(manifest, manifest.packed, plan, counts)
+        of_shares["tokens"] = prorated(manifest.packed.num_tokens, manifest, plan, counts)
     by_worker: dict[str, Any] = {
         "row_groups": counts.row_groups_by(worker, world_size * num_workers).tolist(),
         **{name: per_rank(of, world_size * num_workers) for name, of in of_shares.items()},
