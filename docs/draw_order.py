@@ -12,7 +12,7 @@ import numpy as np
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.plan.share import Share
-from torchparquet._impl.reading.delivered_rows import delivered_rows
+from torchparquet._impl.sequences.delivered_rows import delivered_rows
 
 TARGET = Path(__file__).parent / "images" / "order.svg"
 # Rows of the row groups of each file.
