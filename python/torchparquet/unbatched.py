@@ -89,7 +89,7 @@ class UnbatchedDataset(IterableOnly[Row]):
         if not isinstance(session, DatasetSession):
             raise TypeError("rows of a mix have no len; the mix has one, in batches")
         num_workers = 0 if in_worker() else num_workers_of_caller(self)
-        return sum(reach.end_rows for reach in session.reaches(num_workers))
+        return session.end_rows(num_workers)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the latest iteration: the rows that it has returned.

@@ -5,7 +5,6 @@ Array shapes: `[S]` shares, `[K]` the most chunks any share is dealt. All counts
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchparquet._impl.plan.plan_options import Even, Int64Array, PlanOptions
-from torchparquet._impl.plan.ranges import Ranges
+from torchparquet._impl.plan.ranges import Arrays, Ranges
 from torchparquet._impl.plan.share import Share
 
 Float64Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class RowCounts:
+class RowCounts(Arrays):
     """The entries of a sparse matrix of shares by row groups, in no order.
 
     For reports on jobs of very many ranks, for which making each share in turn takes minutes.
@@ -30,16 +29,6 @@ class RowCounts:
     row_group: Int64Array
     num_rows: Float64Array  # not whole where a share delivers a part of a permuted window
     valid: NDArray[np.bool_]
-
-    @classmethod
-    def joined(cls, parts: Sequence[RowCounts]) -> RowCounts:
-        """Return the entries of all parts; at least one."""
-        return cls(
-            np.concatenate([part.share for part in parts]),
-            np.concatenate([part.row_group for part in parts]),
-            np.concatenate([part.num_rows for part in parts]),
-            np.concatenate([part.valid for part in parts]),
-        )
 
     @classmethod
     def of_share(cls, share: Share) -> RowCounts:
@@ -57,12 +46,6 @@ class RowCounts:
         """Return entries of as many rows, `times` over, that are all repeats."""
         rows = self.num_rows * times
         return replace(self, num_rows=rows, valid=np.zeros_like(self.valid))
-
-    def pick(self, which: NDArray[np.bool_]) -> RowCounts:
-        """Return the marked entries."""
-        return RowCounts(
-            self.share[which], self.row_group[which], self.num_rows[which], self.valid[which]
-        )
 
     def row_groups_by(self, holder: Int64Array, num_holders: int) -> Int64Array:
         """Return how many row groups each holder reads rows of, repeats excluded."""

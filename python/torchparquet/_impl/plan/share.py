@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from torchparquet._impl.plan.order import GOLDEN, philox, split_mix
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
-from torchparquet._impl.plan.ranges import Ranges
+from torchparquet._impl.plan.ranges import Arrays, Ranges
 
 
 @dataclass(frozen=True, eq=False)
-class Windows:
+class Windows(Arrays):
     """Consecutive chunks of a share whose rows are permuted together, one entry per window.
 
     Window `w` consists of the next `num_chunks[w]` chunks. The reader permutes their rows and
@@ -87,16 +87,13 @@ class Share:
         ends = np.cumsum(windows.num_rows)
         first = int(np.searchsorted(ends, row, side="right"))
         stop = int(np.searchsorted(ends, stop_row)) + 1 if row < stop_row else first
-        window_begin, window_end = windows.begin[first:stop].copy(), windows.end[first:stop].copy()
+        kept = windows.pick(np.arange(first, stop))
         if first < stop:
-            window_begin[0] += row - (ends[first] - windows.num_rows[first])
-            window_end[-1] -= ends[stop - 1] - stop_row
-        num_chunks, keys = windows.num_chunks[first:stop], windows.key[first:stop]
-        first_chunk = int(windows.num_chunks[:first].sum())
-        kept = chunks.pick(slice(first_chunk, first_chunk + int(num_chunks.sum())))
-        return replace(
-            part._of_chunks(kept), windows=Windows(num_chunks, keys, window_begin, window_end)
-        )
+            kept.begin[0] += row - (ends[first] - windows.num_rows[first])
+            kept.end[-1] -= ends[stop - 1] - stop_row
+        chunk = int(windows.num_chunks[:first].sum())
+        chunks = chunks.pick(slice(chunk, chunk + int(kept.num_chunks.sum())))
+        return replace(part._of_chunks(chunks), windows=kept)
 
     def _of_chunks(self, chunks: Ranges) -> Share:
         return replace(

@@ -1,4 +1,4 @@
-"""Counts what the rows of row groups become: by footers, or by one pass over lengths of lists."""
+"""Counts what rows become, such as packed sequences: by footers, or by one pass over lengths."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torchparquet._impl.files.footers.walk import footers_of
 from torchparquet._impl.files.row_selection import PackedRows, Unit
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
+from torchparquet._impl.reading.reader_arguments import pack_request
 from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet.errors import ListLengthError
 
@@ -136,6 +137,34 @@ class RowGroupLengths(NamedTuple):
     def place_of(self, row: int) -> str:
         """Return in words where a row is stored."""
         return _place(self.manifest, self.row_group, row)
+
+
+def pack_rows(length_pass: LengthPass, fields: Sequence[Field]) -> Manifest:
+    """Return the manifest of the sequences that the lists of packed fields become."""
+    first = fields[0]
+    pack, length, request = first.pack, first.length, pack_request(first)
+    assert pack is not None and length is not None and request is not None  # noqa: PT018, S101
+    has_separator = pack.separator is not None
+
+    def count(row_group: RowGroupLengths) -> Counted:
+        lengths = row_group.lengths
+        num_documents = int(np.count_nonzero(lengths))
+        num_sequences = request.num_sequences(lengths)
+        num_tokens = int(lengths.sum()) + has_separator * num_documents
+        return Counted(num_sequences, num_tokens, num_sequences * length, num_documents)
+
+    def count_totals(num_items: int, num_documents: int) -> Counted:
+        num_tokens = num_items + has_separator * num_documents
+        num_sequences = -(-num_tokens // length)
+        return Counted(num_sequences, num_tokens, num_sequences * length, num_documents)
+
+    is_concat = pack.strategy == "concat"
+    window = pack.window if pack.strategy == "best_fit" else None
+    rules = [length, pack.strategy, has_separator, window]
+    packed = length_pass.count(
+        fields, "sequence", rules, count, count_totals if is_concat else None
+    )
+    return length_pass.manifest.pack(packed)
 
 
 def _place(manifest: Manifest, row_group: int, row: int) -> str:

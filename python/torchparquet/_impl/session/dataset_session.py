@@ -16,9 +16,8 @@ from torchparquet._impl.batches.fields import Field, columns_digest
 from torchparquet._impl.functions.batch_seed import mixed_seed
 from torchparquet._impl.functions.function_pools import FunctionPool
 from torchparquet._impl.metrics.read_totals import ReadTotals
-from torchparquet._impl.plan.row_places import Reach
 from torchparquet._impl.plan.topology import Topology
-from torchparquet._impl.ranks.agreement import Standing, warn_of_early_end
+from torchparquet._impl.ranks.agreement import RankNote, warn_of_early_end
 from torchparquet._impl.ranks.loaders import refuse_second_sharding
 from torchparquet._impl.ranks.sharding import in_worker, is_distributed
 from torchparquet._impl.reading.function_stages import AheadStage, FunctionStage
@@ -185,7 +184,7 @@ class DatasetSession(Session[Place]):
             *(place.steps_before, place.steps + num_after),
         )
 
-    def standing(self, num_workers: int = 0, place: Place | None = None) -> Standing:
+    def standing(self, num_workers: int = 0, place: Place | None = None) -> RankNote:
         """Return what all ranks must agree about in the iteration at `place`, or the next one."""
         own = self.topology((0, max(1, num_workers)))
         return self.rank_check.standing(self.planner, place or self.present_place(own), own)
@@ -309,14 +308,13 @@ class DatasetSession(Session[Place]):
             )
         if self.is_dynamic:
             return 0, None
-        reach = self.planner.reach(position, self.topology(worker))
-        return reach.num_rows, reach.end_rows
+        return self.planner.rows(position, self.topology(worker))
 
-    def reaches(self, num_workers: int = 0) -> list[Reach]:
-        """Return how far this rank is in the epoch under way or to come, for each worker."""
+    def end_rows(self, num_workers: int) -> int:
+        """Return the rows of this rank's workers in the epoch under way or to come."""
         self.refuse_dynamic("length")
         topologies = self.topologies(num_workers)
-        return [self.planner.reach(self.present_place(of), of) for of in topologies]
+        return sum(self.planner.rows(self.present_place(of), of)[1] for of in topologies)
 
     def num_steps(self, topology: Topology, *, of_rank: bool) -> int:
         """Return the batches of the epoch under way or to come, of the rank or the worker."""

@@ -7,10 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torchparquet._impl.checks import checked_int
-from torchparquet._impl.plan.elastic import Leg, plan_leg, steps_of_shares
+from torchparquet._impl.plan.elastic import (
+    Leg,
+    after_row,
+    end_rows,
+    plan_leg,
+    rank_rows,
+    rows_of_first,
+    steps_of_shares,
+)
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
-from torchparquet._impl.plan.row_places import Reach, after_row, end_rows, rank_rows, rows_of_first
 from torchparquet._impl.plan.share import Share
 from torchparquet._impl.plan.topology import Topology
 from torchparquet._impl.reading.window_limits import WindowMemory, window_in_effect
@@ -264,13 +271,13 @@ class EpochPlanner:
         last = place.legs[-1]._replace(num_steps=steps, num_rows=rows)
         return State(place.epoch, (*place.legs[:-1], last), worker, place.window)
 
-    def reach(self, place: Place, topology: Topology) -> Reach:
-        """Return how far a place is in what the present world delivers."""
+    def rows(self, place: Place, topology: Topology) -> tuple[int, int]:
+        """Return the rows of the present world up to a place, and those that all ranks can take."""
         plan = self.present_plan(place)
         limited = self.limit_steps is not None
         end = end_rows(plan, topology, place.end, limited=limited)
         rows = rows_of_first(plan, topology, place.steps) + place.num_rows
-        return Reach(place.epoch, place.steps, place.end, min(rows, end), end)
+        return min(rows, end), end
 
     def shares(self, place: Place, topology: Topology) -> list[Share]:
         """Return what is left to read: shares whose rows stand side by side in each batch."""
