@@ -394,9 +394,9 @@ def test_pad_values_of_other_types_that_fit() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"pad_to": -1}, ValueError, "pad_to must not be negative; got -1"),
-        ({"pad_to": 2.0}, TypeError, "pad_to must be an int or None; got 2.0"),
-        ({"pad_to": True}, TypeError, "pad_to must be an int or None; got True"),
+        ({"pad_to": -1}, ValueError, "pad_to must be >= 0, got -1"),
+        ({"pad_to": 2.0}, TypeError, "pad_to must be an int or None, got 2.0"),
+        ({"pad_to": True}, TypeError, "pad_to must be an int or None, got True"),
         ({"truncate": "centre"}, ValueError, '"right" or "left"; got \'centre\''),
         ({"pad_value": "x"}, TypeError, "pad_value must be a number or bool; got 'x'"),
         ({"pad_value": None}, TypeError, "pad_value must be a number or bool; got None"),

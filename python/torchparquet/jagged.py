@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from torchparquet._impl.checks import checked_int, plain_number
+
 # torch has few kernels for these dtypes, so their bits are moved as signed integers.
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 _NOT_FINITE = (float("inf"), float("-inf"))
@@ -244,8 +246,9 @@ class Jagged:
             ValueError: ``pad_to`` is negative.
         """
         lengths = self.lengths
-        width = _checked_pad_to(pad_to)
-        if width is None:
+        if pad_to is not None:
+            width = checked_int("pad_to", pad_to, 0, 2**63, " or None")
+        else:
             width = int(lengths.max()) if len(self) else 0
         return torch.arange(width, device=lengths.device) < lengths[:, None]
 
@@ -460,19 +463,9 @@ def _offsets_of(rows: list[Any]) -> Tensor:
     return torch.tensor(list(accumulate(map(len, rows), initial=0)), dtype=torch.int64)
 
 
-def _checked_pad_to(pad_to: Any) -> int | None:
-    if pad_to is None:
-        return None
-    if isinstance(pad_to, bool) or not isinstance(pad_to, int | np.integer):
-        raise TypeError(f"pad_to must be an int or None; got {pad_to!r}")
-    if pad_to < 0:
-        raise ValueError(f"pad_to must not be negative; got {pad_to}")
-    return int(pad_to)
-
-
 def _checked_pad_value(value: Any, dtype: torch.dtype) -> int | float | bool:
     """Return ``value`` as a bool, int or float of Python, as ``dtype`` demands."""
-    number = value.item() if isinstance(value, np.generic) else value
+    number = plain_number(value)
     if not isinstance(number, bool | int | float):
         raise TypeError(f"pad_value must be a number or bool; got {value!r}")
     fitting = in_dtype(number, dtype)
