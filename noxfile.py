@@ -87,6 +87,13 @@ def long(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def mutants(session: nox.Session) -> None:
+    """Apply 150 random changes to plan/ and session/, and count those that the tests see."""
+    session.run("pip", "install", "-q", "--group", "mutants")
+    session.run("python", ".ci/mutants.py", *session.posargs)
+
+
+@nox.session(default=False)
 def soak(session: nox.Session) -> None:
     """Run tests of the suite with many more repeats: for an hour or more."""
     session.run("python", "-m", "pytest", "-n", "auto", "-m", "soak", *session.posargs)

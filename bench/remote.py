@@ -44,7 +44,7 @@ from stores.measures import (
     median_seconds,
 )
 from stores.nginx import Distance, Place, store
-from stores.readers import Reader, curl_ranges, our_dataset, readers
+from stores.readers import Reader, curl_ranges, options_of_s3, our_dataset, readers
 
 _DIRECTORY = Path(__file__).resolve().parent
 FILE, FOLDER = "click_log.parquet", "many"
@@ -55,7 +55,7 @@ FOOTERS_MS = 30.0
 # Batches that need a request or two each, and passes enough for tens of late requests.
 WAITS_BATCH_SIZE, WAITS_PASSES = 65_536, 40
 NEAR, FAR = (Distance(ms, late_share=0, connection_kb_per_second=0) for ms in (5, 305))
-CACHE_OPTION, FETCH_OPTION = "cache_dir", "fetch_options"
+CACHE_OPTION, CLIENT_OPTION = "cache_dir", "storage_options"
 Figures = dict[str, Any]
 
 
@@ -236,10 +236,14 @@ def cache(bench: Bench) -> Figures:
 
 def waits(bench: Bench) -> Figures:
     """The longest waits, with second requests for what is late and without."""
-    _require(bench, FETCH_OPTION)
+    _require(bench, CLIENT_OPTION)
     with bench.places([Distance(FOOTERS_MS)]) as (place,):
         ways: dict[str, Batches] = {
-            name: _epochs(place, WAITS_BATCH_SIZE, **{FETCH_OPTION: {"hedges": is_hedged}})
+            name: _epochs(
+                place,
+                WAITS_BATCH_SIZE,
+                **{CLIENT_OPTION: options_of_s3(place) | {"hedges": is_hedged}},
+            )
             for name, is_hedged in (("hedged", True), ("not hedged", False))
         }
         return _told("Waits", measure_batches(ways, WAITS_PASSES))

@@ -213,6 +213,19 @@ def one_integer(setting: Setting, codec: str) -> Path:
     return _groups(setting, name, group, compression=codec, use_dictionary=False)
 
 
+def integers(setting: Setting, num_columns: int) -> Path:
+    """So many int64 columns, PLAIN, not nullable, uncompressed; 16,000,000 rows of a few."""
+    rows = 80_000 if setting.quick else 2_000_000 if num_columns <= 4 else 160_000
+    schema = pa.schema([pa.field(f"x{i:02d}", pa.int64(), False) for i in range(num_columns)])
+
+    def group(rng: np.random.Generator) -> pa.Table:
+        columns = rng.integers(0, 1 << 62, (num_columns, rows))
+        return pa.Table.from_arrays(list(map(pa.array, columns)), schema=schema)
+
+    name = f"integers_{num_columns}"
+    return _groups(setting, name, group, compression="none", use_dictionary=False)
+
+
 def small_files(setting: Setting, codec: str) -> Path:
     """1,500 files of 5,000 rows of 4 int64 and 4 float32 columns (a twentieth to try)."""
     count, rows = 75 if setting.quick else 1500, 5000

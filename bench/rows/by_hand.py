@@ -104,7 +104,8 @@ def _row_groups(path: Path, batch_size: Any) -> Iterator[Batch]:
         yield from map(_batch, table.combine_chunks().to_batches())
 
 
-def _loops(path: Path) -> list[Route]:
+def loops(path: Path) -> list[Route]:
+    """Returns the loops over a file, or a folder of files."""
     batches = Route("iter_batches", "exact", _iter_batches)
     if path.is_dir():
         batches = Route("dataset.to_batches", "exact", _to_batches)
@@ -117,7 +118,7 @@ def measure(setting: Setting) -> Outcome:
     for kind in _KINDS:
         for codec in kind.codecs:
             path = kind.make(setting, codec)
-            routes = [torchparquet_route(setting.num_threads), *_loops(path)]
+            routes = [torchparquet_route(setting.num_threads), *loops(path)]
             sides = [side(route, path, setting.batch_size) for route in routes]
             passes = take_turns(sides, setting.repeats)
             ours = passes.pop(OURS)

@@ -141,6 +141,28 @@ bool BatchRing::FrontIsComplete() const {
          in_flight_.front().is_complete.load(std::memory_order_acquire);
 }
 
+// Requires mutex_, and a batch at the front.
+BatchRing::TakeResult BatchRing::TakeFront() {
+  InFlightBatch& front = in_flight_.front();
+  TakeResult result{TakeStatus::kTaken, std::move(front.memory), front.num_rows,
+                    std::move(front.items)};
+  in_flight_.pop_front();
+  ++num_taken_;
+  num_complete_.fetch_sub(1, std::memory_order_relaxed);
+  return result;
+}
+
+std::vector<BatchRing::TakeResult> BatchRing::TakeReady(int64_t num_rows,
+                                                        int64_t max_batches) {
+  std::vector<TakeResult> taken;
+  const std::lock_guard lock(mutex_);
+  while (std::ssize(taken) < max_batches && !stopped_ && FrontIsComplete() &&
+         !in_flight_.front().failure && in_flight_.front().num_rows == num_rows) {
+    taken.push_back(TakeFront());
+  }
+  return taken;
+}
+
 BatchRing::TakeResult BatchRing::Take(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   const bool ready = changed_.wait_for(lock, timeout, [&] {
@@ -149,14 +171,8 @@ BatchRing::TakeResult BatchRing::Take(std::chrono::milliseconds timeout) {
   });
   if (!ready) return {.status = TakeStatus::kTimedOut, .memory = {}};
   if (!stopped_ && FrontIsComplete()) {
-    InFlightBatch& front = in_flight_.front();
-    if (front.failure) throw *front.failure;
-    TakeResult result{TakeStatus::kTaken, std::move(front.memory), front.num_rows,
-                      std::move(front.items)};
-    in_flight_.pop_front();
-    ++num_taken_;
-    num_complete_.fetch_sub(1, std::memory_order_relaxed);
-    return result;
+    if (in_flight_.front().failure) throw *in_flight_.front().failure;
+    return TakeFront();
   }
   if (closed_ && failure_) throw *failure_;
   if (stopped_) throw Error(ErrorKind::kStopped, "the reader was closed");

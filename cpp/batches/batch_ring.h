@@ -107,11 +107,14 @@ class BatchRing {
   // Waits for the front batch, at most `timeout`. Once all batches before the first
   // failure are taken, throws that failure, now and at every later call.
   TakeResult Take(std::chrono::milliseconds timeout);
+  // Takes up to `max_batches` batches of `num_rows` rows that Take would return at once.
+  std::vector<TakeResult> TakeReady(int64_t num_rows, int64_t max_batches);
   // Makes this and every later wait throw Error(kStopped).
   void Stop();
 
  private:
   bool FrontIsComplete() const;
+  TakeResult TakeFront();
 
   const int64_t num_batches_;
   const int64_t max_in_flight_;

@@ -1,9 +1,11 @@
 #include "batches/slab_pool.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -15,6 +17,20 @@ namespace {
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 // Arenas of this size waste at most 6 % of memory to huge-page alignment.
 constexpr int64_t kArenaBytes = int64_t{32} << 20;
+
+// The number of this process. Asking the system for it takes as long as all else that
+// becomes of a batch of a few rows when it dies.
+std::atomic<pid_t> own_pid;
+
+// Throws where there is no memory to be told of forks.
+pid_t FollowForks() {
+  static const bool follows = [] {
+    own_pid = getpid();
+    return pthread_atfork(nullptr, nullptr, [] { own_pid = getpid(); }) == 0;
+  }();
+  if (!follows) throw Error(ErrorKind::kOutOfMemory, "the system has no memory left");
+  return own_pid;
+}
 
 int64_t RoundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
@@ -61,7 +77,7 @@ SlabPool::SlabPool(int64_t slab_bytes, int64_t kept_bytes, int64_t extra_bytes)
     : slab_bytes_(RoundUp(std::max<int64_t>(slab_bytes, 1), kSlabAlignment)),
       kept_bytes_(kept_bytes),
       extra_bytes_(extra_bytes),
-      owner_pid_(getpid()) {}
+      owner_pid_(FollowForks()) {}
 
 SlabPool::~SlabPool() {
   for (const Arena& arena : arenas_) munmap(arena.mapping, arena.mapped_bytes);
@@ -115,7 +131,7 @@ void SlabPool::Grow() {
 }
 
 void SlabPool::Return(uint8_t* data) noexcept {
-  if (getpid() != owner_pid_) return;
+  if (own_pid.load(std::memory_order_relaxed) != owner_pid_) return;
   const std::lock_guard lock(mutex_);
   if (std::ssize(warm_) * slab_bytes_ >= kept_bytes_ + extra_bytes_) {
     ReleasePages(data, slab_bytes_);

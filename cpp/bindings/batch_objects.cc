@@ -1,6 +1,7 @@
 #include "bindings/batch_objects.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -40,7 +41,66 @@ std::string ArrayDtype(kernels::Dtype dtype) {
   }
 }
 
+// A piece of a slab as a tensor of one dimension.
+struct OwnedPiece {
+  dlpack::ManagedTensor tensor;
+  int64_t num_items;
+  std::shared_ptr<SlabPool::Slab> slab;
+};
+
+void FreePiece(dlpack::ManagedTensor* tensor) {
+  delete static_cast<OwnedPiece*>(tensor->owner);
+}
+
+void FreeUntaken(PyObject* capsule) {
+  if (PyCapsule_IsValid(capsule, dlpack::kCapsuleName) == 0) return;
+  FreePiece(static_cast<dlpack::ManagedTensor*>(
+      PyCapsule_GetPointer(capsule, dlpack::kCapsuleName)));
+}
+
+py::object MakePiece(const std::shared_ptr<SlabPool::Slab>& slab, const SlabPiece& piece,
+                     int64_t num_rows) {
+  auto owned = std::make_unique<OwnedPiece>();
+  owned->num_items =
+      (piece.last + num_rows * piece.row_bytes - piece.begin) / (piece.dtype.bits / 8);
+  owned->tensor = {.tensor = {.data = slab->data() + piece.begin,
+                              .device = {},
+                              .num_dimensions = 1,
+                              .dtype = piece.dtype,
+                              .shape = &owned->num_items},
+                   .owner = owned.get(),
+                   .deleter = &FreePiece};
+  owned->slab = slab;
+  PyObject* capsule = PyCapsule_New(&owned->tensor, dlpack::kCapsuleName, &FreeUntaken);
+  if (capsule == nullptr) throw py::error_already_set();
+  static_cast<void>(owned.release());
+  return py::reinterpret_steal<py::object>(capsule);
+}
+
+py::object MakeMemory(BatchMemory memory, const std::vector<SlabPiece>& pieces,
+                      int64_t num_rows) {
+  if (memory.lent_token >= 0) return py::int_(memory.lent_token);
+  const auto slab = std::make_shared<SlabPool::Slab>(std::move(memory.slab));
+  py::tuple made(pieces.size());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    made[i] = MakePiece(slab, pieces[i], num_rows);
+  }
+  return made;
+}
+
 }  // namespace
+
+SlabPiece MakeSlabPiece(const std::string& dtype, int64_t begin, int64_t last,
+                        int64_t row_bytes) {
+  using dlpack::TypeCode;
+  static const std::map<std::string, dlpack::DataType> kDtypes{
+      {"bool", {TypeCode::kBool, 8}},      {"uint8", {TypeCode::kUInt, 8}},
+      {"int8", {TypeCode::kInt, 8}},       {"int16", {TypeCode::kInt, 16}},
+      {"int32", {TypeCode::kInt, 32}},     {"int64", {TypeCode::kInt, 64}},
+      {"float16", {TypeCode::kFloat, 16}}, {"bfloat16", {TypeCode::kBFloat, 16}},
+      {"float32", {TypeCode::kFloat, 32}}, {"float64", {TypeCode::kFloat, 64}}};
+  return {kDtypes.at(dtype), begin, last, row_bytes};
+}
 
 BatchObjects::BatchObjects(const ReaderSpec& spec) {
   for (size_t field = 0; field < spec.fields.size(); ++field) {
@@ -51,13 +111,6 @@ BatchObjects::BatchObjects(const ReaderSpec& spec) {
     forms_.push_back({py::dtype(has_column ? ArrayDtype(column->request.dtype) : "uint8"),
                       spec.fields[field].has_item_valid});
   }
-}
-
-BatchMemoryObject BatchObjects::MakeMemory(BatchMemory memory, int64_t slab_bytes) const {
-  if (memory.lent_token >= 0) return py::int_(memory.lent_token);
-  const std::span<const uint8_t> bytes(memory.slab.data(),
-                                       static_cast<size_t>(slab_bytes));
-  return ToArray(std::move(memory.slab), bytes, byte_);
 }
 
 ItemsObject BatchObjects::MakeItems(JaggedItems items, const ItemsForm& form) const {
@@ -71,13 +124,18 @@ ItemsObject BatchObjects::MakeItems(JaggedItems items, const ItemsForm& form) co
                         std::move(valid));
 }
 
-BatchObject BatchObjects::Make(BatchRing::TakeResult taken, int64_t slab_bytes) const {
+RunObject BatchObjects::Make(std::vector<BatchRing::TakeResult> taken,
+                             const std::vector<SlabPiece>& pieces) const {
+  const int64_t num_rows = taken.front().num_rows;
   py::list items;
-  for (size_t i = 0; i < taken.items.size(); ++i) {
-    items.append(MakeItems(std::move(taken.items[i]), forms_[i]));
+  for (size_t i = 0; i < taken.front().items.size(); ++i) {
+    items.append(MakeItems(std::move(taken.front().items[i]), forms_[i]));
   }
-  return py::make_tuple(MakeMemory(std::move(taken.memory), slab_bytes), taken.num_rows,
-                        std::move(items));
+  py::list memories(taken.size());
+  for (size_t i = 0; i < taken.size(); ++i) {
+    memories[i] = MakeMemory(std::move(taken[i].memory), pieces, num_rows);
+  }
+  return py::make_tuple(std::move(memories), num_rows, std::move(items));
 }
 
 }  // namespace torchparquet

@@ -31,15 +31,26 @@ class BatchReader {
     reader_.reset();
   }
 
-  py::typing::Optional<BatchObject> Next() {
+  // At least one batch, and up to `max_batches` if more are ready.
+  py::typing::Optional<RunObject> Next(int64_t max_batches,
+                                       const std::vector<SlabPiece>& pieces) {
     constexpr std::chrono::milliseconds kSlice{100};
+    BatchRing::TakeStatus status = BatchRing::TakeStatus::kTimedOut;
     while (true) {
-      auto result = WithoutGil([&] { return reader_->Next(kSlice); });
-      switch (result.status) {
+      auto taken = WithoutGil([&] {
+        std::vector<BatchRing::TakeResult> run;
+        BatchRing::TakeResult first = reader_->Next(kSlice);
+        status = first.status;
+        if (status != BatchRing::TakeStatus::kTaken) return run;
+        if (max_batches > 1) run = reader_->NextReady(first.num_rows, max_batches - 1);
+        run.insert(run.begin(), std::move(first));
+        return run;
+      });
+      switch (status) {
         case BatchRing::TakeStatus::kEnded:
           return py::none();
         case BatchRing::TakeStatus::kTaken:
-          return objects_.Make(std::move(result), reader_->layout().slab_bytes);
+          return objects_.Make(std::move(taken), pieces);
         case BatchRing::TakeStatus::kTimedOut:
           if (PyErr_CheckSignals() != 0) throw py::error_already_set();
       }
@@ -100,10 +111,13 @@ void BindReader(py::module_& m) {
   py::class_<FieldPlace>(m, "FieldPlace")
       .def_readonly("values_offset", &FieldPlace::values_offset)
       .def_readonly("valid_offset", &FieldPlace::valid_offset);
+  py::class_<SlabPiece>(m, "SlabPiece")
+      .def(py::init(&MakeSlabPiece), py::kw_only(), py::arg("dtype"), py::arg("begin"),
+           py::arg("last"), py::arg("row_bytes"));
   py::class_<BatchReader>(m, "BatchReader")
       .def(py::init<ReaderSpec, ReaderMemory>(), py::kw_only(), py::arg("spec"),
            py::arg("memory"))
-      .def("next", &BatchReader::Next)
+      .def("next", &BatchReader::Next, py::arg("max_batches"), py::arg("pieces"))
       .def_property_readonly(
           "next_is_ready",
           [](const BatchReader& r) { return r.reader().next_is_ready(); })
@@ -128,8 +142,14 @@ void BindReader(py::module_& m) {
                              [](const BatchReader& r) { return r.reader().max_slabs(); })
       .def_property_readonly("memory",
                              [](const BatchReader& r) { return r.reader().memory(); })
-      .def_property_readonly("stats",
-                             [](const BatchReader& r) { return r.reader().stats(); });
+      .def_property_readonly("num_taken",
+                             [](const BatchReader& r) { return r.reader().num_taken(); })
+      .def(
+          "stats",
+          [](const BatchReader& r, int64_t num_unused) {
+            return r.reader().stats(num_unused);
+          },
+          py::arg("num_unused"));
 }
 
 }  // namespace torchparquet

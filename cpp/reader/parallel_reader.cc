@@ -74,21 +74,41 @@ BatchRing::TakeResult ParallelReader::Next(std::chrono::milliseconds timeout) {
   CheckProcess();
   BatchRing::TakeResult result = Take(timeout);
   if (result.status != BatchRing::TakeStatus::kTaken) return result;
-  ReaderState& state = *state_;
-  // Under the lock, so that no thread decides to wait between the batch's leaving
-  // and the notification.
-  const std::lock_guard lock(state.mutex);
-  state.jagged.Forget(result.items);
-  if (LetsThreadGoOn(state)) {
-    state.is_pressed = false;
-    state.work.notify_all();
-  }
-  if (++num_batches_ == 1) first_wait_ = state_->consumer_wait.Total({});
-  num_rows_ += result.num_rows;
-  for (size_t i = 0; i < result.items.size(); ++i) {
-    items_bytes_[i] += result.items[i].num_bytes();
-  }
+  const std::lock_guard lock(state_->mutex);
+  Count(result);
+  if (num_batches_ == 1) first_wait_ = state_->consumer_wait.Total({});
+  WakeThreads();
   return result;
+}
+
+std::vector<BatchRing::TakeResult> ParallelReader::NextReady(int64_t num_rows,
+                                                             int64_t max_batches) {
+  CheckProcess();
+  auto taken = state_->ring.TakeReady(num_rows, max_batches);
+  if (taken.empty()) return taken;
+  const std::lock_guard lock(state_->mutex);
+  for (const BatchRing::TakeResult& result : taken) Count(result);
+  WakeThreads();
+  return taken;
+}
+
+// Requires the state's mutex.
+void ParallelReader::Count(const BatchRing::TakeResult& taken) {
+  state_->jagged.Forget(taken.items);
+  ++num_batches_;
+  num_rows_ += taken.num_rows;
+  latest_rows_ = taken.num_rows;
+  for (size_t i = 0; i < taken.items.size(); ++i) {
+    items_bytes_[i] += taken.items[i].num_bytes();
+  }
+}
+
+// Requires the state's mutex, so that no thread decides to wait between a batch's leaving
+// and the notification.
+void ParallelReader::WakeThreads() {
+  if (!LetsThreadGoOn(*state_)) return;
+  state_->is_pressed = false;
+  state_->work.notify_all();
 }
 
 // Waits on the consumer's clock, also if an error ends the wait.
@@ -175,15 +195,21 @@ void ParallelReader::Join() {
   state.fetched->ShrinkIdle(state.fetched->max_bytes() / 4);
 }
 
-ReaderStats ParallelReader::stats() const {
+int64_t ParallelReader::num_taken() const {
+  return getpid() == owner_pid_ ? state_->ring.num_taken() : 0;
+}
+
+ReaderStats ParallelReader::stats(int64_t num_unused) const {
   if (getpid() != owner_pid_) return {};
   const ReaderState& state = *state_;
   const std::lock_guard lock(state_->mutex);
   const auto now = Clock::now();
   const int64_t num_in_flight = state.ring.num_in_flight();
-  return {.batches = num_batches_,
-          .rows = num_rows_,
-          .delivered_bytes = DeliveredBytes(),
+  const int64_t num_batches = num_batches_ - num_unused;
+  const int64_t num_rows = num_rows_ - num_unused * latest_rows_;
+  return {.batches = num_batches,
+          .rows = num_rows,
+          .delivered_bytes = DeliveredBytes(num_batches, num_rows),
           .columns = state.costs.columns(),
           .codecs = state.costs.codecs(),
           .consumer_wait = state.consumer_wait.Total(now),
@@ -203,16 +229,17 @@ ReaderStats ParallelReader::stats() const {
 }
 
 // The bytes of each task in the batches that were handed out.
-std::vector<int64_t> ParallelReader::DeliveredBytes() const {
+std::vector<int64_t> ParallelReader::DeliveredBytes(int64_t num_batches,
+                                                    int64_t num_rows) const {
   const TaskContext context = state_->context();
   std::vector<int64_t> num_bytes;
   for (int64_t task = 0; task < state_->spec.num_tasks(); ++task) {
     const FieldPlace& place = FieldOfTask(context, task);
     const int64_t valid_bytes = place.valid_offset >= 0 ? place.valid_items : 0;
-    int64_t total = num_rows_ * (place.cell_items * place.item_bytes + valid_bytes);
+    int64_t total = num_rows * (place.cell_items * place.item_bytes + valid_bytes);
     if (place.num_offsets > 0) {
       // One more than rows, and what they lead to.
-      total += num_batches_ * place.item_bytes;
+      total += num_batches * place.item_bytes;
       total += items_bytes_[static_cast<size_t>(place.jagged_index)];
     }
     num_bytes.push_back(total);

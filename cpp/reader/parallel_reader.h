@@ -62,6 +62,8 @@ class ParallelReader {
 
   // The next batch in plan order; see BatchRing::Take. Starts the threads at first.
   BatchRing::TakeResult Next(std::chrono::milliseconds timeout);
+  // Up to `max_batches` batches of `num_rows` rows that Next would return at once.
+  std::vector<BatchRing::TakeResult> NextReady(int64_t num_rows, int64_t max_batches);
   // True if Next would return a batch at once, rather than wait or throw.
   bool next_is_ready() const;
   // Lends the memory of one batch, of layout().slab_bytes bytes. It comes back as a
@@ -78,8 +80,11 @@ class ParallelReader {
   int64_t num_batches() const { return state_->batches.num_batches(); }
   // Number of slabs that may be in flight: how many to lend at first.
   int64_t max_slabs() const { return state_->memory.max_slabs; }
-  // All zero in a forked child.
-  ReaderStats stats() const;
+  // Batches that were handed out; 0 in a forked child.
+  int64_t num_taken() const;
+  // Without the latest `num_unused` batches, of as many rows, that were handed out. All
+  // zero in a forked child.
+  ReaderStats stats(int64_t num_unused = 0) const;
 
   // For a later reader; no slabs with lent_slabs.
   // True once all bytes of stores were asked for; false if no file is in a store.
@@ -101,7 +106,9 @@ class ParallelReader {
   void Join();
   void CheckProcess() const;
   BatchRing::TakeResult Take(std::chrono::milliseconds timeout);
-  std::vector<int64_t> DeliveredBytes() const;
+  void Count(const BatchRing::TakeResult& taken);
+  void WakeThreads();
+  std::vector<int64_t> DeliveredBytes(int64_t num_batches, int64_t num_rows) const;
 
   const pid_t owner_pid_;
   // A forked child does not destroy it: there, its locks and threads are in no known
@@ -110,6 +117,7 @@ class ParallelReader {
   // Counts of the batches handed out. Guarded by ReaderState::mutex.
   int64_t num_batches_ = 0;
   int64_t num_rows_ = 0;
+  int64_t latest_rows_ = 0;           // of the latest batch
   std::vector<int64_t> items_bytes_;  // by field of variable length
   std::chrono::nanoseconds first_wait_{0};
 };

@@ -1,8 +1,9 @@
-"""Check that the ranks of a job read disjoint shares that are complete together."""
+"""Checks that the ranks of a job read disjoint shares that are complete together."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,9 +18,13 @@ from torchparquet.dataset import ParquetDataset
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
+    from torchparquet._impl.files.manifest import Manifest
     from torchparquet._impl.plan.epoch_plan import EpochPlan
 
-Ranges = NDArray[np.int64]
+Runs = NDArray[np.int64]
+
+_NO_RUNS: Runs = np.empty((0, 2), np.int64)
+_MAX_PENDING_ROWS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -47,11 +52,11 @@ class ShardAudit:
 
 
 class _Reading(NamedTuple):
-    """The ranges that one rank reads, as it sends them to the others."""
+    """The rows that one rank reads, as it sends them to the others."""
 
     fingerprint: str
     epoch: int
-    ranges: Ranges
+    runs: Runs
     failure: str | None
 
 
@@ -85,51 +90,176 @@ def verify_no_shard_overlap(
     if read and packed is not None and packed.unit == "batch":
         raise ValueError("read=True does not go with batch_size=ByLength(...); compare the plan")
     failure = None
-    ranges = np.empty((0, 2), np.int64)
+    runs = _NO_RUNS
     try:
-        ranges = _delivered_ranges(loader) if read else _planned_ranges(dataset, plan)
+        runs = _delivered_runs(loader) if read else _planned_runs(dataset, plan)
     except Exception as error:  # The other ranks wait for the answer of this one.
         failure = error
     report = None if failure is None else f"{type(failure).__name__}: {failure}"
-    gathered = _gather(dataset, _Reading(dataset.manifest.fingerprint, epoch, ranges, report))
+    gathered = _gather(dataset, _Reading(dataset.manifest.fingerprint, epoch, runs, report))
     if failure is not None:
         raise failure
     _check_same_data(gathered)
-    return _check(dataset, plan, epoch, [reading.ranges for reading in gathered])
+    manifest = dataset.manifest
+    # A plan numbers the rows without those that are not selected.
+    expected = row_ids_of(manifest) if read else np.array([[0, manifest.num_rows]])
+    audit = audit_rows(plan, expected, [reading.runs for reading in gathered])
+    if audit["faults"]:
+        raise RuntimeError("; ".join(audit["faults"]))
+    return ShardAudit(
+        epoch,
+        num_rows=audit["num_rows"],
+        rows_delivered=audit["num_distinct"],
+        rows_repeated=audit["num_repeats"],
+        rows_left_out=audit["planned_left_out"],
+        world_size=plan.options.world_size,
+        num_workers=plan.options.num_workers,
+    )
 
 
-def _planned_ranges(dataset: ParquetDataset, plan: EpochPlan) -> Ranges:
-    """Return `[begin, end)` row ids, int64 `[n, 2]`, that the plan gives this rank's workers."""
-    topology = dataset.topology()
-    first_row = dataset.manifest.row_group_first_row
-    parts = []
+class SeenRows:
+    """A multiset of row ids as sorted runs `[begin, end)`.
+
+    Most row groups are delivered whole, so an epoch of a billion rows takes a few kilobytes.
+    """
+
+    def __init__(self) -> None:
+        """Begin without rows."""
+        self._runs = _NO_RUNS
+        self._pending: list[NDArray[np.int64]] = []
+        self._num_pending = 0
+
+    def add(self, ids: NDArray[np.int64]) -> None:
+        """Add row ids, int64 `[B]`, in any order; an id may occur several times."""
+        self._pending.append(ids.copy())
+        self._num_pending += len(ids)
+        if self._num_pending > _MAX_PENDING_ROWS:
+            self._compact()
+
+    def add_batch(self, batch: dict[str, Any]) -> None:
+        """Add the rows of a batch, but for those that it marks as repeats."""
+        ids = batch[ROW_ID].numpy()
+        self.add(ids[batch[ROW_VALID].numpy()] if ROW_VALID in batch else ids)
+
+    def runs(self) -> Runs:
+        """Return runs `[begin, end)`, int64 `[n, 2]`; an id added k times lies in k runs."""
+        self._compact()
+        return self._runs
+
+    def _compact(self) -> None:
+        if not self._num_pending:
+            return
+        ids = np.sort(np.concatenate(self._pending))
+        begin = ids[np.flatnonzero(np.diff(ids, prepend=ids[0] - 2) != 1)]
+        end = ids[np.flatnonzero(np.diff(ids, append=ids[-1] + 2) != 1)] + 1
+        runs = np.concatenate([self._runs, np.stack([begin, end], axis=1)])
+        runs = runs[np.lexsort((runs[:, 1], runs[:, 0]))]
+        # Adjacent runs become one.
+        breaks = np.flatnonzero(runs[1:, 0] != runs[:-1, 1])
+        begin = runs[np.concatenate([[0], breaks + 1]), 0]
+        end = runs[np.concatenate([breaks, [len(runs) - 1]]), 1]
+        self._runs = np.stack([begin, end], axis=1)
+        self._pending, self._num_pending = [], 0
+
+
+def audit_rows(plan: EpochPlan, expected: Runs, runs_of_ranks: Sequence[Runs]) -> dict[str, Any]:
+    """Compare the rows that each rank delivers with the plan, and with all rows of the files.
+
+    Returns:
+        JSON values: counts, and `faults`, a sentence for each difference from the plan.
+    """
+    num_rows = int(np.diff(expected).sum())
+    delivered = np.concatenate([_NO_RUNS, *runs_of_ranks])
+    # The numbers of deliveries change at edges alone.
+    edges = np.unique(np.concatenate([expected.ravel(), delivered.ravel()]))
+    rows = np.diff(edges)
+    times, is_known = _depth(delivered, edges), _depth(expected, edges) > 0
+    distinct = int(rows[is_known & (times > 0)].sum())
+    repeats = int((rows * (times - 1))[is_known & (times > 1)].sum())
+    unknown = int((rows * times)[~is_known].sum())
+    missing = edges[:-1][is_known & (times == 0)].tolist()
+    planned_repeats, planned_left_out = _planned(plan, num_rows)
+    faults = []
+    if num_rows - distinct != planned_left_out:
+        first = f"; the first is row {missing[0]}" if missing else ""
+        counts = f"{num_rows - distinct:,} of {num_rows:,} rows are missing"
+        faults.append(f"{counts}, {planned_left_out:,} planned{first}")
+    if repeats != planned_repeats:
+        text = f"{repeats:,} rows are read more than once, {planned_repeats:,} planned"
+        for row in edges[:-1][is_known & (times > 1)][:1]:
+            by = [((runs[:, 0] <= row) & (row < runs[:, 1])).any() for runs in runs_of_ranks]
+            ranks = " and ".join(map(str, np.flatnonzero(by)))
+            text += f"; the first is row {row}, by rank {ranks}"
+        faults.append(text)
+    if unknown:
+        faults.append(f"{unknown:,} row ids that no file has")
+    return {
+        "epoch": plan.options.epoch,
+        "num_rows": num_rows,
+        "num_distinct": distinct,
+        "num_repeats": repeats,
+        "planned_repeats": planned_repeats,
+        "planned_left_out": planned_left_out,
+        "num_unknown": unknown,
+        "first_missing": missing[0] if missing else None,
+        "faults": faults,
+    }
+
+
+def _depth(runs: Runs, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many runs cover the rows from each edge to the next one."""
+    begins, ends = (
+        np.bincount(np.searchsorted(edges, runs[:, side]), minlength=len(edges)) for side in (0, 1)
+    )
+    depth: NDArray[np.int64] = np.cumsum(begins - ends)[:-1]
+    return depth
+
+
+def row_ids_of(manifest: Manifest) -> Runs:
+    """Return the row ids of a data set; sequences are numbered without gaps."""
+    selection = manifest.selection
+    if selection is None or manifest.packed is not None:
+        return np.array([[0, manifest.num_rows]])
+    seen = SeenRows()
+    for group, first in enumerate(manifest.row_group_first_row.tolist()):
+        seen.add(first + selection.stored_rows(group, np.arange(selection.num_rows[group])))
+    return seen.runs()
+
+
+def _planned(plan: EpochPlan, num_rows: int) -> tuple[int, int]:
+    """Return how many rows the plan repeats without a mark, and how many it leaves out."""
+    rows = int(plan.share_rows.sum())
+    if plan.options.even == "pad":
+        shares = (plan.share(index) for index in range(plan.num_shares))
+        rows = sum(int(share.num_rows[share.valid].sum()) for share in shares)
+    is_repeating = plan.options.even == "split" and not plan.options.drop_last
+    repeats = max(0, rows - num_rows) if is_repeating else 0
+    return repeats, num_rows - (rows - repeats)
+
+
+def _planned_runs(dataset: ParquetDataset, plan: EpochPlan) -> Runs:
+    """Return the places of the rows that the plan gives this rank's workers."""
+    topology, rows = dataset.topology(), dataset.manifest.row_group_num_rows
+    first_row = np.cumsum(rows) - rows
+    runs = [_NO_RUNS]
     for index in range(topology.rank, plan.num_shares, topology.world_size):
         share = plan.share(index)
         # Batches mark repeats only with even="pad".
         counted = share.valid if plan.options.even == "pad" else np.ones_like(share.valid)
         kept = counted & (share.num_rows > 0)
         begin = (first_row[share.row_group] + share.row_begin)[kept]
-        parts.append(np.stack([begin, begin + share.num_rows[kept]], axis=1))
-    return np.concatenate(parts)
+        runs.append(np.stack([begin, begin + share.num_rows[kept]], axis=1))
+    return np.concatenate(runs)
 
 
-def _delivered_ranges(loader: ParquetDataset | DataLoader[Any]) -> Ranges:
-    """Return `[begin, end)` row ids, int64 `[n, 2]`, that one epoch of the loader delivers."""
-    parts = [np.empty((0, 2), np.int64)]
+def _delivered_runs(loader: ParquetDataset | DataLoader[Any]) -> Runs:
+    """Return the rows that one epoch of the loader delivers."""
+    seen = SeenRows()
     for batch in loader:
         if ROW_ID not in batch:
             raise ValueError("read=True needs a ParquetDataset with row_ids=True")
-        ids = batch[ROW_ID].numpy()
-        if ROW_VALID in batch:
-            ids = ids[batch[ROW_VALID].numpy()]
-        if len(ids) == 0:
-            continue
-        ids = np.sort(ids)
-        breaks = np.flatnonzero(np.diff(ids) != 1) + 1
-        begin = ids[np.concatenate([[0], breaks])]
-        end = ids[np.concatenate([breaks - 1, [len(ids) - 1]])] + 1
-        parts.append(np.stack([begin, end], axis=1))
-    return np.concatenate(parts)
+        seen.add_batch(batch)
+    return seen.runs()
 
 
 def _gather(dataset: ParquetDataset, own: _Reading) -> list[_Reading]:
@@ -169,53 +299,3 @@ def _check_same_data(gathered: list[_Reading]) -> None:
                 f"ranks are at different epochs: {first.epoch} on rank 0, "
                 f"{reading.epoch} on rank {rank}"
             )
-
-
-def _check(
-    dataset: ParquetDataset, plan: EpochPlan, epoch: int, by_rank: list[Ranges]
-) -> ShardAudit:
-    num_rows = dataset.manifest.num_rows
-    ranges = np.concatenate(by_rank)
-    rank_of = np.repeat(np.arange(len(by_rank)), [len(part) for part in by_rank])
-    order = np.lexsort((ranges[:, 1], ranges[:, 0]))
-    ranges, rank_of = ranges[order], rank_of[order]
-    begin, end = ranges[:, 0], ranges[:, 1]
-    # The end of the rows that the ranges before each one cover.
-    reach = np.concatenate([[0], np.maximum.accumulate(end)])[:-1] if len(end) else end
-    delivered = int(np.maximum(end - np.maximum(begin, reach), 0).sum())
-    repeated = int((end - begin).sum()) - delivered
-    planned_repeats = planned_repeats_of(plan, num_rows)
-    if repeated != planned_repeats:
-        overlap = np.flatnonzero(begin < reach)[:3]
-        where = [(int(begin[i]), int(rank_of[i])) for i in overlap]
-        raise RuntimeError(
-            f"ranks read {repeated} rows more than once, the plan has {planned_repeats}; "
-            f"first (row id, rank): {where}"
-        )
-    planned_rows = planned_rows_of(plan) - planned_repeats
-    if delivered != planned_rows:
-        raise RuntimeError(f"ranks read {delivered} rows, the plan has {planned_rows}")
-    return ShardAudit(
-        epoch,
-        num_rows,
-        delivered,
-        repeated,
-        num_rows - delivered,
-        plan.options.world_size,
-        plan.options.num_workers,
-    )
-
-
-def planned_repeats_of(plan: EpochPlan, num_rows: int) -> int:
-    """Return how many of `num_rows` rows are delivered a second time without a mark."""
-    if plan.options.even == "split" and not plan.options.drop_last:
-        return max(0, int(plan.share_rows.sum()) - num_rows)
-    return 0
-
-
-def planned_rows_of(plan: EpochPlan) -> int:
-    """Return how many rows all shares deliver, without those marked as repeats."""
-    if plan.options.even != "pad":
-        return int(plan.share_rows.sum())
-    shares = (plan.share(index) for index in range(plan.num_shares))
-    return sum(int(share.num_rows[share.valid].sum()) for share in shares)

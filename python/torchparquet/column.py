@@ -40,13 +40,13 @@ class Column:
             ``"mask"``; it is stored as pairs.
         dtype: A torch dtype or its name, stored as the name. Values are cast while they are
             decoded. Integers and bools become any float, or any integer that holds the value;
-            otherwise reading it raises :class:`~torchparquet.errors.CastError`. Floats become any
+            otherwise reading it raises `CastError`. Floats become any
             float. Decimals become any float or, with ``"int64"``, their unscaled value. Files may
             then store the column in different kinds. None for the usual dtype of the kind.
         length: L: every list of the column has L elements and the tensor is ``[B, L]``, without
             offsets. A list of another length raises
-            :class:`~torchparquet.errors.ListLengthError`, a null list is L nulls, and the mask is
-            ``[B, L]``. ``"any"``: lists are a :class:`~torchparquet.jagged.Jagged`. None: L if all
+            `ListLengthError`, a null list is L nulls, and the mask is
+            ``[B, L]``. ``"any"``: lists are a `Jagged`. None: L if all
             files declare the column a ``fixed_size_list`` of L in the Arrow schema that pyarrow
             and others write, or else ``"any"``. Files that declare different lengths raise.
         vocab: Words (str or bytes). Each string is read as the index of its word, int64 unless
@@ -54,7 +54,7 @@ class Column:
             columns of a group, in ascending order of bytes. They are those of all rows of the
             files or of the table, whatever ``filters``, ``rows`` and ``split`` leave,
             and are read once, when the data set is made; its ``fields`` have them as ``words``.
-            None: strings are a :class:`~torchparquet.jagged.Jagged` of uint8.
+            None: strings are a `Jagged` of uint8.
         unknown: The number of every string that is not in ``vocab``.
         default: The value of every row of a file that lacks the column: a number, for strings a str
             or bytes, for lists a list of numbers, such as ``[]``. Such rows are valid, not null.
@@ -69,13 +69,13 @@ class Column:
             audio, is read by its name. A null raises. The batch has a list of B values.
         stack: True to deliver decoded values, of one shape, as one tensor ``[B, ...]``.
         on_error: ``"raise"``: a value that cannot be decoded raises a
-            :class:`~torchparquet.errors.TransformError` that names file, row group and row.
+            `TransformError` that names file, row group and row.
             ``"flag"``: it is None, as a null is, or zeros if values are stacked, and
             ``"<name>.valid"``, bool ``[B]``, is False there. A batch without any value to take the
             shape of zeros from raises.
         unit: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``: timestamps, times, dates and durations of any
             unit, with and without UTC, become int64 of this unit. A value that it cannot hold
-            exactly raises :class:`~torchparquet.errors.CastError`; a float ``dtype`` rounds it.
+            exactly raises `CastError`; a float ``dtype`` rounds it.
             None: the unit that the files store. If it is not one, ``dtype="int64"``, or a float,
             reads the finest of a column that is a tensor by itself, with a warning.
     """

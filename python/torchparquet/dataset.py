@@ -14,9 +14,9 @@ from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.checks import checked_bool, checked_int, explaining_arguments
 from torchparquet._impl.files.cache_file import CacheArgument
+from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.footers.decryption import DecryptionArgument, file_keys
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.manifest_reading import SourceArgument
 from torchparquet._impl.files.remote.storage import StorageArguments, block_cache
 from torchparquet._impl.functions.decoders import decoders_of
 from torchparquet._impl.functions.transforms import Processor, Transform
@@ -118,7 +118,6 @@ class ParquetDataset(IterableOnly[Batch]):
         cache_limit: int | None = None,
         manifest_cache: CacheArgument = None,
         decryption_properties: DecryptionArgument = None,
-        fetch_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Find the files, read their footers and check the options; no thread outlives the call.
 
@@ -203,7 +202,11 @@ class ParquetDataset(IterableOnly[Batch]):
                 stream waits for the copy; the loop itself does not. Not with DataLoader workers.
                 None for the CPU.
             storage_options: Options of the store in the URLs, such as credentials, by the names
-                of pandas (fsspec) or Polars.
+                of pandas (fsspec) or Polars. Among them is how patient the client is:
+                `max_retries` of a range (9), `retry_timeout_ms` from its first failure to its last
+                try (180,000), `max_connections` of the process (its share of 64 of this machine;
+                the first data set decides for all), and `hedges`, False to send no second request
+                for a slow first byte.
             filesystem: A file system of fsspec or `pyarrow.fs` for the paths, in place of URLs
                 and `storage_options`.
             cache_dir: A folder on local disk that caches what is read of a store, for later epochs
@@ -220,10 +223,6 @@ class ParquetDataset(IterableOnly[Batch]):
                 for all of them, or a function that takes a path and returns the properties of the
                 file, or None. The key service is called only while footers are read. Spawned
                 workers need a function that they can import.
-            fetch_options: How patient the HTTP client is: `max_tries` of a range (10),
-                `max_seconds` from its first failure to its last try (180), `max_connections` of
-                the process (its share of 64 of this machine; the first data set decides for all),
-                `hedges`, False to send no second request for a slow first byte.
 
         Raises:
             FileNotFoundError: A path does not exist, or has nothing to read.
@@ -249,8 +248,8 @@ class ParquetDataset(IterableOnly[Batch]):
             window_rows=window_rows,
             order=Order() if order is None else order,
         )
-        reading = ReadOptions(num_threads, max_memory, pin_memory)
-        membership = Membership(rank, world_size, ranks)
+        reading = ReadOptions(num_threads=num_threads, max_memory=max_memory, pin_memory=pin_memory)
+        membership = Membership(rank=rank, world_size=world_size, ranks=ranks)
         num_epochs = checked_count("num_epochs", num_epochs)
         limit_steps = checked_count("limit_steps", limit_steps)
         checked_bool("row_ids", row_ids)
@@ -264,13 +263,16 @@ class ParquetDataset(IterableOnly[Batch]):
         )
         ahead = transform if isinstance(transform, Ahead) else None
         function = transform.function if isinstance(transform, Ahead) else transform
-        kept = block_cache(cache_dir, cache_limit)
         source = Source(
             paths=paths,
-            rows=RowArguments(filters, rows, split),
+            rows=RowArguments(filters=filters, rows=rows, split=split),
             keys=file_keys(decryption_properties),
             manifest_cache=manifest_cache,
-            storage=StorageArguments(storage_options, filesystem, kept, fetch_options),
+            storage=StorageArguments(
+                options=storage_options,
+                filesystem=filesystem,
+                cache=block_cache(cache_dir, cache_limit),
+            ),
             membership=membership,
             num_threads=reading.num_threads,
         )
@@ -310,7 +312,11 @@ class ParquetDataset(IterableOnly[Batch]):
         if by_length is not None:
             is_single = window in (None, (0, 0), (1, 0))
             streams = GroupedOpener(
-                row_streams, samples, by_length, is_single, pins_for_device=pin_memory is not False
+                rows=row_streams,
+                manifest=samples,
+                by_length=by_length,
+                has_single_windows=is_single,
+                pins_for_device=pin_memory is not False,
             )
         decoders = decoders_of(columns)
         transforms = transforms_of(streams.names, decoders, processors, function)
@@ -318,10 +324,10 @@ class ParquetDataset(IterableOnly[Batch]):
             raise ValueError("Ahead needs functions: its own, processors, or Column(decode=)")
         compared = Compared(samples, fields, {"num_epochs": num_epochs, "row_ids": row_ids})
         self._session = DatasetSession(
-            membership,
-            planner,
-            RankCheck(membership, compared, enabled=membership.ranks.check),
-            streams,
+            membership=membership,
+            planner=planner,
+            rank_check=RankCheck(membership, compared, enabled=membership.ranks.check),
+            streams=streams,
             num_epochs=num_epochs,
             transforms=transforms,
             kind=DynamicIteration if even == "dynamic" else Iteration,
@@ -608,4 +614,4 @@ class ParquetDataset(IterableOnly[Batch]):
         Raises:
             TypeError: A processor or the transform cannot be called.
         """
-        return UnbatchedDataset(self, self._session, processors, transform)
+        return UnbatchedDataset(self, processors, transform)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 
@@ -66,6 +67,17 @@ class TransformError(RuntimeError):
     The message names the function and the batch: epoch, step, rank, worker, and the rows, row
     groups and files that the batch was made of.
     """
+
+
+def unpickled(kind: type, made_by: str) -> object:
+    """Return an empty data set for what a pickle holds; raise if another version made it."""
+    own = version("torchparquet")
+    if made_by != own:
+        raise RuntimeError(
+            f"torchparquet {made_by} pickled this data set, and torchparquet {own} cannot read it: "
+            "make the data set anew; its state_dict() can travel between versions"
+        )
+    return object.__new__(kind)
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -220,7 +220,7 @@ class MixedDataset(IterableOnly[Batch]):
 
         A state within a batch fits the same ranks and workers only.
         """
-        return UnbatchedDataset(self, self._session, processors, transform)
+        return UnbatchedDataset(self, processors, transform)
 
     def close(self) -> None:
         """End all iterations and free their memory. The data sets stay usable."""

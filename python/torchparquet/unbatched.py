@@ -9,7 +9,6 @@ from torchparquet._impl.batches.batch_rows import Row
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.functions.transforms import Processor, Transform, Transforms
 from torchparquet._impl.metrics.read_metrics import Metrics
-from torchparquet._impl.mixing.mix_session import Member
 from torchparquet._impl.mixing.row_iteration import RowIteration, RowSession
 from torchparquet._impl.ranks.loaders import (
     IterableOnly,
@@ -37,21 +36,19 @@ class UnbatchedDataset(IterableOnly[Row]):
     def __init__(
         self,
         dataset: IterableOnly[Batch],
-        session: Member,
         processors: Mapping[str, Processor] | None,
         transform: Transform | None,
     ) -> None:
         """See `ParquetDataset.unbatched`."""
         super().__init__()
-        self._dataset = dataset
         has_functions = processors is not None or transform is not None
         transforms = Transforms(processors, transform) if has_functions else None
-        self._session = RowSession(session, transforms)
+        self._session = RowSession(dataset, transforms)
 
     @property
     def dataset(self) -> Any:
         """The data set of these rows."""
-        return self._dataset
+        return self._session.dataset
 
     @property
     def epoch(self) -> int:
@@ -73,7 +70,7 @@ class UnbatchedDataset(IterableOnly[Row]):
         Raises:
             ValueError: A state within a batch of a mix was taken in another world.
         """
-        iteration = self._session.iterate(iter(self.dataset))
+        iteration = self._session.iterate()
         end_orphaned_worker()
         return iteration
 

@@ -19,7 +19,8 @@ from click.testing import CliRunner
 from tests.fixtures.encrypted_files import LAYOUTS, write_encrypted
 from tests.fixtures.parquet_files import id_files
 from torchparquet import __version__
-from torchparquet.cli import application, main
+from torchparquet.cli import main
+from torchparquet.cli.application import application
 
 COMMANDS = ("inspect", "plan", "verify", "bench", "rewrite", "demo")
 
@@ -100,6 +101,23 @@ def test_a_missing_package_is_one_line_of_what_to_install(
     captured = capsys.readouterr()
     assert captured.err.startswith("torchparquet: error: filters in SQL need sqlglot: pip install")
     assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("package", ["click", "rich"])
+def test_without_the_extra_the_command_says_what_to_install(package: str) -> None:
+    program = f"""
+import runpy, sys
+sys.modules[{package!r}] = None
+sys.argv = ["torchparquet", "--version"]
+runpy.run_module("torchparquet", run_name="__main__")
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "torchparquet: error: the command line needs packages that are not installed: "
+        f'pip install "torchparquet[cli]" (no {package})\n'
+    )
 
 
 def test_debug_raises_before_and_after_the_command(tmp_path: Path) -> None:

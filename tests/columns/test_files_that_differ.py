@@ -359,12 +359,3 @@ def test_other_kinds_of_time_in_a_unit(tmp_path: Path) -> None:
     mixed.mkdir()
     with pytest.raises(SchemaMismatchError):
         rows(write(mixed, durations, tables[2]), columns=columns)
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [({"unit": "day"}, "unit must be"), ({"unit": "s", "dtype": "int32"}, "int64 or floats")],
-)
-def test_units_that_do_not_exist(options: Any, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        Column("c", **options)

@@ -177,18 +177,3 @@ def test_identifiers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     pq.write_table(pa.table({"s": [f"w{i}" for i in range(31)]}), path)
     with pytest.raises(ValueError, match=r"looks like an identifier.*'o' has more than 30 words"):
         dataset_of(path, Column("s", vocab="auto"))
-
-
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        (Column("k", vocab="auto"), "vocab is for strings; 'o' reads 'k', which is int64"),
-        (Column(["s", "k"], vocab="auto"), "vocab is for strings; 'o' reads 'k'"),
-        (Column("z", vocab="auto"), "needs a string that is not null.*'o' are null"),
-        (Column("s", vocab="auto", dtype="float32"), "must have an integer dtype"),
-    ],
-)
-def test_what_does_not_fit(tmp_path: Path, column: Column, message: str) -> None:
-    path = write(tmp_path / "a.parquet", pa.table({"s": ["a"], "k": [1], "z": pa.nulls(1)}))
-    with pytest.raises(ValueError, match=message):
-        dataset_of(path, column)

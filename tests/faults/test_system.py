@@ -68,12 +68,12 @@ WRITERS = {
     """,
     "rewrite": """
         from torchparquet.tools.rewrite import Rewrite
-        from torchparquet.tools.rewrite.options import RewriteOptions
+        from torchparquet.tools.rewrite.layout import RewriteOptions
         Rewrite([str(data)], out, RewriteOptions()).run(lambda _: None)
     """,
     "shuffled rewrite": """
         from torchparquet.tools.rewrite import Rewrite
-        from torchparquet.tools.rewrite.options import RewriteOptions
+        from torchparquet.tools.rewrite.layout import RewriteOptions
         Rewrite([str(data)], out, RewriteOptions(shuffle=True)).run(lambda _: None)
     """,
 }

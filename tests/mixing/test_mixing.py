@@ -130,32 +130,6 @@ def test_repeat_goes_on_until_each_was_read_as_a_whole(paths: list[Path]) -> Non
     assert second[:9] != second[9:18]
 
 
-@pytest.mark.parametrize("rows", [{}, {"within_batch": True, "batch_size": 33}], ids=["", "rows"])
-@pytest.mark.parametrize("loads", [False, True])
-def test_the_length_moves_no_data_set(paths: list[Path], rows: dict[str, Any], loads: bool) -> None:
-    datasets = open_datasets(paths)
-    mixed = mix(datasets, **rows)
-    if loads:
-        other = open_mix(paths, [1, 1, 1], **rows)
-        batches = iter(other)
-        next(batches), next(batches)
-        mixed.load_state_dict(other.state_dict())
-    datasets[0].set_epoch(7)
-    resumed = open_datasets(paths)[1]
-    resumed.seek(5)
-    datasets[1].load_state_dict(resumed.state_dict())
-    under_way = iter(datasets[2])
-    next(under_way), next(under_way)
-    states = [dataset.state_dict() for dataset in datasets]
-    length = len(mixed)
-    assert [dataset.state_dict() for dataset in datasets] == states
-    assert datasets[0].epoch == 7
-    rest = open_datasets(paths)[2]
-    rest.seek(2)
-    assert ids_by_batch(under_way) == ids_by_batch(rest)
-    assert length == len(list(mixed)) + (2 if loads else 0)
-
-
 @pytest.mark.parametrize("stopping", STOPPINGS)
 def test_each_iteration_is_the_next_epoch_in_another_order(
     paths: list[Path], stopping: str
@@ -586,13 +560,6 @@ def counting(number: int, num_batches: int, **options: Any) -> ParquetDataset:
     return ParquetDataset(table, **({"batch_size": 1} | options))
 
 
-def test_frozen_order() -> None:
-    """Runs that are resumed by another release go on in the same order."""
-    mixed = mix([counting(0, 9), counting(1, 3), counting(2, 6)], stopping="all_exhausted", seed=5)
-    drawn = "".join(str(source) for source in sources(mixed))
-    assert drawn == "021102021200220000"
-
-
 # Other data sets, workers, arguments
 
 
@@ -635,16 +602,22 @@ def test_what_a_mix_cannot_read_is_refused_with_the_way_out(paths: list[Path]) -
         mix([known, Doubled(paths[1], batch_size=BATCH)])
 
 
-def test_a_mix_leaves_its_data_sets_alone(paths: list[Path]) -> None:
-    """Epochs, states and iterators of the data sets stay as they are, and one may come twice."""
+@pytest.mark.parametrize("rows", [{}, {"within_batch": True, "batch_size": 33}], ids=["", "rows"])
+def test_a_mix_leaves_its_data_sets_alone(paths: list[Path], rows: dict[str, Any]) -> None:
+    """Its length and its iterations do not move them, and one may come twice."""
+    options: dict[str, Any] = {"stopping": "all_exhausted", **rows}
     datasets = open_datasets(paths)
     datasets[0].set_epoch(4)
     under_way = iter(datasets[1])
     first = [next(under_way)["id"].tolist() for _ in range(2)]
     states = [dataset.state_dict() for dataset in datasets]
-    twice = mix([*datasets, datasets[0]], stopping="all_exhausted")
-    once = chain(*ids_by_batch(open_mix(paths, stopping="all_exhausted")))
-    assert sorted(chain(*ids_by_batch(twice))) == sorted([*range(ROWS[0]), *once])
+    twice = mix([*datasets, datasets[0]], **options)
+    length = len(twice)
+    assert [dataset.state_dict() for dataset in datasets] == states
+    found = ids_by_batch(twice)
+    assert len(found) == length
+    once = chain(*ids_by_batch(open_mix(paths, **options)))
+    assert sorted(chain(*found)) == sorted([*range(ROWS[0]), *once])
     assert [dataset.state_dict() for dataset in datasets] == states
     assert datasets[0].epoch == 4
     assert first + ids_by_batch(under_way) == ids_by_batch(open_datasets(paths)[1])

@@ -420,22 +420,6 @@ def test_a_state_of_a_release_before_is_refused(paths: Any, kind: str) -> None:
         dataset.load_state_dict(state)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("look", [iter, len, lambda mixed: next(iter(mixed))])
-def test_set_epoch_forgets_a_state_that_was_loaded(paths: Any, kind: str, look: Any) -> None:
-    """Also in data sets that have not been drawn since."""
-    mixed = open_mix(paths, kind)
-    whole = rows_in(mixed)
-    mixed.set_epoch(0)
-    stream = iter(mixed)
-    state = [mixed.state_dict() for _, _ in zip(range(9), stream, strict=False)][-1]
-    mixed.load_state_dict(state)
-    look(mixed)
-    mixed.set_epoch(1)
-    mixed.set_epoch(0)
-    assert rows_in(mixed) == whole
-
-
 # DataLoader workers
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
+import pickle
 from itertools import chain
 from typing import Any
 
@@ -203,6 +205,21 @@ def test_a_live_iterator_goes_on_and_a_lost_one_is_remembered(data: Any) -> None
     other = open_dataset(data, shuffle=True).unbatched()
     other.load_state_dict(rows.state_dict())
     assert ids(other) == expected[18:]
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_a_copy_stands_where_its_original_did(data: Any, is_mixed: bool) -> None:
+    def make() -> Any:
+        return mixed(data) if is_mixed else open_dataset(data, shuffle=True).unbatched()
+
+    expected = ids(make())
+    rows = make()
+    taken = [next(iterator) for iterator in [iter(rows)] for _ in range(11)]
+    rows.load_state_dict(rows.state_dict())
+    for other in (copy.deepcopy(rows), pickle.loads(pickle.dumps(rows))):
+        assert ids(taken) + ids(other) == expected
+        assert other.epoch == 1
+        assert rows.epoch == 0
 
 
 @pytest.mark.parametrize("batch_size", [8, None])

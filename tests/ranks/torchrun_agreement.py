@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
+import select
+import socket
 import sys
 import warnings
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -208,12 +212,34 @@ def check_workers(rank: int) -> None:
     dataset = open_dataset(seed=int(rank == ODD))
     found = outcomes(lambda: dataset.check_ranks_agree(num_workers=1))
     assert all("seed is 0 on ranks 0, 2, 1 on rank 1" in text for text in found), found
-    dataset = open_dataset()
+    dataset = open_dataset(transform=unheard)
     found = outcomes(lambda: dataset.check_ranks_agree(num_workers=1 + (rank == ODD)))
     assert all("num_workers is 1 on ranks 0, 2, 2 on rank 1" in text for text in found), found
     dataset.check_ranks_agree(num_workers=1)
-    loader = DataLoader(dataset, batch_size=None, num_workers=1, timeout=120)
+    loader = DataLoader(
+        dataset, batch_size=None, num_workers=1, timeout=120, worker_init_fn=overhear
+    )
     assert len(list(loader)) == dataset.num_steps(1)
+
+
+_sent: list[socket.socket] = []  # in a worker: where what it sends to the ranks' store arrives
+
+
+def overhear(worker: int) -> None:
+    """Replace the connection to the store that a forked worker inherits from its rank."""
+    own, sent = socket.socketpair()
+    for number in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
+        with suppress(OSError), socket.socket(fileno=os.dup(number)) as opened:
+            if str(opened.getpeername()[1:2]) == f"({os.environ['MASTER_PORT']},)":
+                os.dup2(own.fileno(), number)
+                _sent.append(sent)
+    assert _sent
+
+
+def unheard(batch: Any) -> Any:
+    """Return the batch; in a worker, after a look that the store was asked for nothing."""
+    assert not _sent or not select.select(_sent, [], [], 0)[0], "a worker asks the store"
+    return batch
 
 
 def check_early_end(rank: int) -> None:

@@ -86,8 +86,9 @@ def main() -> None:
 
     # Only a model-parallel peer differs.
     dataset = open_dataset(ranks=mesh, drop_last=rank == 3)
+    iterator = iter(dataset)
     try:
-        next(iter(dataset))
+        next(iterator), next(iterator)
     except RankMismatchError as error:
         text = str(error)
     else:

@@ -52,21 +52,15 @@ class FaultyStore:
     Attributes:
         url: Or URLs.
         options: Those of storage.
-        fetch_options: As that of `ParquetDataset`.
     """
 
     origin: FaultyOrigin
     url: Any
     options: dict[str, Any] = field(default_factory=dict)
-    fetch_options: dict[str, Any] | None = None
 
-    def open(self, **options: Any) -> ParquetDataset:
-        """Return a data set of the folder."""
-        given: dict[str, Any] = {
-            "storage_options": self.options,
-            "fetch_options": self.fetch_options,
-            **options,
-        }
+    def open(self, client: dict[str, Any] | None = None, **options: Any) -> ParquetDataset:
+        """Return a data set of the folder, read with these options of the client."""
+        given = {"storage_options": self.options | (client or {}), **options}
         return open_dataset(self.url, **given)
 
 

@@ -30,7 +30,7 @@ def way(request: pytest.FixtureRequest) -> dict[str, Any]:
 def faulty(origin: FaultyOrigin, data: Path) -> FaultyStore:
     store = by_http(origin, data / "train")
     # A busy machine would make it ask for a range once more.
-    store.fetch_options = {"hedges": False}
+    store.options |= {"hedges": False}
     return store
 
 

@@ -27,7 +27,7 @@ from tests.remote.reading import (
 from tests.servers.faults import PASSING, Fault, busy
 from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import CorruptFileError
-from torchparquet._impl.files.remote.file_access import PATIENT, Patience, patiently, plain_errors
+from torchparquet._impl.files.remote.failures import Patience, patiently, plain_errors
 
 # With each of them the suite would take too long.
 pytestmark = pytest.mark.mostly_long(every=3)
@@ -129,7 +129,7 @@ def test_a_store_that_always_lies_gives_no_wrong_row(
     faulty: FaultyStore, data: Path, name: str
 ) -> None:
     """Right batches, or an error that names the file."""
-    dataset = faulty.open(fetch_options={"max_tries": 3})
+    dataset = faulty.open({"max_retries": 2})
     expected = whole(data / "train")
     faulty.origin.script.add("GET *part-1.parquet", [LYING[name]], forever=True)
     found, failure = until_failure(dataset)
@@ -293,13 +293,13 @@ def test_busy_look_ups_are_made_again(origin: FaultyOrigin, data: Path) -> None:
 def test_look_ups_are_as_patient_as_reads_with_a_busy_store(
     origin: FaultyOrigin, data: Path
 ) -> None:
-    """By default 9 tries fail, each with two requests; `fetch_options` changes that."""
+    """By default 9 tries fail, each with two requests; `storage_options` change that."""
     faulty = by_http(origin, data / "train")
     origin.script.add("*part-1.parquet", busy(18, 429, retry_after=0))
     assert digests(faulty.open()) == whole(data / "train")
     origin.script.add("*part-1.parquet", busy(1, 429, retry_after=0), forever=True)
     with pytest.raises(OSError, match=r"HTTP 429"):
-        faulty.open(fetch_options={"max_tries": 2})
+        faulty.open({"max_retries": 1})
     assert origin.num_faults() == 18 + 4
 
 
@@ -321,7 +321,7 @@ def test_a_busy_store_is_left_alone_for_as_long_as_it_asks(form: str) -> None:
         waits.append(seconds)
         return False
 
-    assert patiently(ask, PATIENT, wait) == "answer"
+    assert patiently(ask, Patience(), wait) == "answer"
     assert len(waits) == 2
     assert min(waits) >= least
     waits.clear()
@@ -336,7 +336,7 @@ def test_a_busy_store_is_left_alone_for_as_long_as_it_asks(form: str) -> None:
 def test_messages_and_representations_tell_no_secret(origin: FaultyOrigin, data: Path) -> None:
     pytest.importorskip("s3fs")
     faulty = by_s3(origin, data / "train")
-    dataset = faulty.open(fetch_options={"max_tries": 2})
+    dataset = faulty.open({"max_retries": 1})
     shown = [repr(dataset), repr(dataset.manifest), str(dataset.state_dict())]
     for fault in (Fault("status", status=404), Fault("expired")):
         origin.script.clear()

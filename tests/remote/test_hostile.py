@@ -86,7 +86,7 @@ def test_keys_with_dots_stay_within_the_cache(
     origin.put(f"bucket/dots/{key}.parquet", path.read_bytes())
     faulty = BY_S3[way](origin, data / "train")
     faulty.url = f"s3://bucket/dots/{key}.parquet"
-    faulty.fetch_options = {"hedges": False}  # which would be counted
+    faulty.options |= {"hedges": False}  # which would be counted
     cache = tmp_path / "outer" / "middle" / "cache"
     dataset = faulty.open(cache_dir=cache)
     # Blocks are kept after they were delivered, so that an epoch may begin before that.
@@ -147,7 +147,7 @@ def test_signed_headers_stay_with_their_host(origin: FaultyOrigin, data: Path, w
     """The rows come from there, or it is an error. A signed URL is in the store's own answer."""
     pytest.importorskip("s3fs")
     faulty = BY_S3[way](origin, data / "train")
-    dataset = faulty.open(fetch_options={"max_tries": 2})
+    dataset = faulty.open({"max_retries": 1})
     with FaultyOrigin() as other:
         by_s3(other, data / "train")
         origin.script.add("GET *.parquet", [Fault("redirect", to=other.url)], forever=True)

@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=[by_http, by_s3fs])
 def faulty(origin: FaultyOrigin, folder: Path, request: pytest.FixtureRequest) -> FaultyStore:
     store: FaultyStore = request.param(origin, folder)
-    store.fetch_options = {"hedges": False}
+    store.options |= {"hedges": False}
     return store
 
 
@@ -133,7 +133,7 @@ def test_the_page_that_a_row_goes_on_in_is_fetched_with_it(
     number = next(i for i in range(4, 9) if parts[i - 1][0].repetition < parts[i][0].repetition)
     for wanted in ([first_rows[number] - 1], [first_rows[number]], [119_999]):
         store = to_store(origin, tmp_path / "train")
-        store.fetch_options = {"hedges": False}
+        store.options |= {"hedges": False}
         dataset = store.open(columns=["items"], rows=wanted)
         origin.forget()
         assert [batch["items"].to_list() for batch in dataset] == [[rows[wanted[0]]]]

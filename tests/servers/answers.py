@@ -141,6 +141,8 @@ def _answer(origin: FaultyOrigin, request: Request, fault: Fault) -> Answer:
             return _error(403, "AccessDenied", "Request has expired")
         case "error body":
             return replace(_error(503, "SlowDown", "Reduce your request rate."), status=200)
+    if any(request.header(name) != value for name, value in origin.wanted.items()):
+        return _error(401, "Unauthorized", "Unauthorized")
     if trouble := origin.signatures.trouble(request):
         return _error(403, "AccessDenied", trouble)
     if request.method not in ("GET", "HEAD"):

@@ -92,6 +92,7 @@ class FaultyOrigin:
         page_size: The most names in a listing.
         has_pages: True if a folder without its slash leads to its page of links, as web servers
             have it. In S3 there is no such object.
+        wanted: Headers that each request must have.
         validator: Tells an object from one that replaces it: "strong" or "weak" ETags, or
             "modified" for times alone.
     """
@@ -111,6 +112,7 @@ class FaultyOrigin:
         self.requests: list[Request] = []
         self.page_size = 1000
         self.has_pages = False
+        self.wanted: dict[str, str] = {}
         self.validator = "strong"
         self.lock = threading.Lock()
         self.closing = threading.Event()

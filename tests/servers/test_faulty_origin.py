@@ -5,19 +5,14 @@ from __future__ import annotations
 import http.client
 import re
 import socket
-import threading
 import urllib.error
 import urllib.request
-import xml.etree.ElementTree as ET
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.servers.faults import NONE, PASSING, Fault, Script, busy
+from tests.servers.faults import Fault, Script, busy
 from tests.servers.faulty_origin import FaultyOrigin
-from tests.servers.listings import NAMESPACE
 
 CONTENT = bytes(range(256)) * 100
 KEY = "bucket/train/0.parquet"
@@ -76,19 +71,6 @@ def test_objects_answer_as_in_stores(origin: FaultyOrigin, url: str) -> None:
     assert get(origin.url_of("bucket/none"))[0] == 404
     assert origin.counts["HEAD"] == 2
     assert origin.counts["412"] == origin.counts["416"] == origin.counts["404"] == 1
-
-
-def test_one_connection_serves_many_requests(origin: FaultyOrigin, url: str) -> None:
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
-    local = set()
-    for _ in range(3):
-        connection.request("GET", parts.path)
-        assert connection.getresponse().read() == CONTENT
-        local.add(connection.sock.getsockname())
-    connection.close()
-    assert len(local) == 1
-    assert origin.counts["GET"] == 3
 
 
 def test_an_object_that_is_replaced_has_another_etag(origin: FaultyOrigin, url: str) -> None:
@@ -190,23 +172,6 @@ def test_a_stall_lasts_until_the_client_hangs_up(origin: FaultyOrigin, url: str)
             client.recv(1)
 
 
-def test_a_stalled_client_does_not_keep_the_origin(tmp_path: Path) -> None:
-    with FaultyOrigin() as origin:
-        origin.put(KEY, CONTENT)
-        after(origin, Fault("stall"))
-        client = socket.create_connection(("127.0.0.1", urlsplit(origin.url).port), timeout=30)
-        client.sendall(f"GET /{KEY} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-        client.recv(1)
-    with client:
-        while client.recv(1 << 16):
-            pass
-
-
-def test_a_drip_comes_whole(origin: FaultyOrigin, url: str) -> None:
-    after(origin, Fault("drip", at=9_000, seconds=0))
-    assert get(url)[2] == CONTENT
-
-
 def test_an_endless_body_has_no_length(origin: FaultyOrigin, url: str) -> None:
     after(origin, Fault("endless"))
     with urllib.request.urlopen(url, timeout=30) as response:
@@ -230,108 +195,12 @@ def test_other_lies(origin: FaultyOrigin, url: str) -> None:
         get(url)
 
 
-def test_a_redirect_shows_what_follows_it(origin: FaultyOrigin, url: str) -> None:
-    with FaultyOrigin() as other:
-        other.put(KEY, CONTENT)
-        after(origin, Fault("redirect", to=other.url))
-        request = urllib.request.Request(url, headers={"Authorization": "secret"})
-        with urllib.request.urlopen(request, timeout=30) as response:
-            assert response.read() == CONTENT
-        # This client does pass it on, which ours must not.
-        assert [one.header("Authorization") for one in other.requests] == ["secret"]
-
-
-def test_signatures_expire_until_they_are_made_anew(origin: FaultyOrigin) -> None:
-    origin.put(KEY, CONTENT)
-    origin.signatures.required = True
-    assert get(origin.url_of(KEY))[0] == 403
-    assert get(origin.url_of(KEY), Authorization="AWS4-HMAC-SHA256 ...")[0] == 200
-    first, second = (origin.url_of(KEY, **{"X-Amz-Signature": text}) for text in ("one", "two"))
-    assert get(first)[0] == 200
-    origin.signatures.expire()
-    status, _, body = get(first)
-    assert status == 403
-    assert b"<Code>AccessDenied</Code><Message>Request has expired</Message>" in body
-    assert get(second)[0] == 200
-
-
-def listing(origin: FaultyOrigin, **query: str) -> Any:
-    words = "&".join(f"{name.replace('_', '-')}={value}" for name, value in query.items())
-    status, _, body = get(f"{origin.url}/bucket?list-type=2&{words}")
-    assert status == 200
-    return ET.fromstring(body)
-
-
-def texts(found: Any, path: str) -> list[str]:
-    named = "/".join(f"{{{NAMESPACE}}}{part}" for part in path.split("/"))
-    return [element.text or "" for element in found.iterfind(named)]
-
-
-def test_listings_come_in_pages(origin: FaultyOrigin) -> None:
-    keys = [f"train/{number:02d}.parquet" for number in range(7)]
-    for key in keys:
-        origin.put("bucket/" + key, key.encode())
-    origin.put("other/0", b"")
-    origin.page_size = 3
-    found: list[str] = []
-    page = listing(origin, prefix="train/")
-    while True:
-        found += texts(page, "Contents/Key")
-        tokens = texts(page, "NextContinuationToken")
-        if not tokens:
-            break
-        page = listing(origin, prefix="train/", continuation_token=tokens[0])
-    assert found == keys
-    assert origin.counts["GET"] == 3
-    page = listing(origin, delimiter="/")
-    assert texts(page, "CommonPrefixes/Prefix") == ["train/"]
-    assert texts(page, "Contents/Key") == []
-
-
-def test_listings_may_be_broken(origin: FaultyOrigin) -> None:
-    for number in range(4):
-        origin.put(f"bucket/{number}", b"")
-    after(origin, Fault("listing without token"))
-    page = listing(origin)
-    assert texts(page, "IsTruncated") == ["true"]
-    assert texts(page, "NextContinuationToken") == []
-    origin.page_size = 2
-    first = listing(origin)
-    token = texts(first, "NextContinuationToken")[0]
-    after(origin, Fault("listing that repeats"))
-    assert texts(listing(origin, continuation_token=token), "NextContinuationToken") == [token]
-    after(origin, Fault("listing cut"))
-    with pytest.raises(ET.ParseError):
-        listing(origin)
-
-
 def test_pages_of_links_name_the_entries_of_a_folder(origin: FaultyOrigin) -> None:
     for key in ("a/0.parquet", "a/x y/1.parquet", "b/2.parquet"):
         origin.put(key, b"")
     text = get(origin.url + "/a/")[2].decode()
     assert re.findall('href="([^"]*)"', text) == ["0.parquet", "x%20y/"]
     assert get(origin.url + "/a/none")[0] == 404
-
-
-@pytest.mark.parametrize(
-    "key", ["a b", "a+b", "a%2Fb", "a?b", "a#b", "ä/ü", "a/../b", "../a", "a//b", "a&b=c", "'\"<"]
-)
-def test_keys_may_have_any_characters(origin: FaultyOrigin, key: str) -> None:
-    origin.put(f"bucket/{key}", key.encode())
-    assert get(origin.url_of(f"bucket/{key}"))[2] == key.encode()
-    keys = texts(listing(origin, encoding_type="url"), "Contents/Key")
-    assert [urllib.request.unquote(one) for one in keys] == [key]  # type: ignore[attr-defined]
-
-
-def test_no_key_leads_out_of_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("secret")
-    served = tmp_path / "served"
-    served.mkdir()
-    (served / "a").write_text("a")
-    with FaultyOrigin(served) as origin:
-        assert get(origin.url + "/a")[0] == 200
-        assert get(origin.url + "/../secret")[0] == 404
-        assert get(origin.url + "/%2e%2e/secret")[0] == 404
 
 
 def draws(script: Script, requests: list[str]) -> list[str]:
@@ -351,34 +220,3 @@ def test_chance_depends_on_seed_and_request_alone() -> None:
     script = Script()
     script.by_chance(0.2, seed=1)
     assert sorted(draws(script, sorted(requests))) == sorted(found[0])
-
-
-def test_chance_refuses_no_request_too_often_in_a_row() -> None:
-    script = Script()
-    script.by_chance(1.0, PASSING, most_in_a_row=2)
-    refused = [name != "none" for name in draws(script, ["same"] * 9)]
-    assert refused == [True, True, False] * 3
-    script.clear()
-    assert draws(script, ["same"]) == [NONE.name]
-
-
-def test_many_clients_at_once(origin: FaultyOrigin, url: str) -> None:
-    origin.script.by_chance(0.3, [Fault("status", status=503)], seed=3)
-    answers: list[int] = []
-
-    def ask() -> None:
-        for begin in range(0, 100, 10):
-            status = 503
-            while status == 503:
-                status, _, body = get(url, Range=f"bytes={begin}-{begin + 9}")
-            answers.append(status)
-            assert body == CONTENT[begin : begin + 10]
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == [206] * 80
-    assert origin.counts["503"] == origin.num_faults() > 0
-    assert origin.counts["206"] == 80

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -10,9 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -20,16 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from rich.console import Console
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet.cli import main
-from torchparquet.errors import one_line
-from torchparquet.tools.demo.data import Task, write_lineitem
-from torchparquet.tools.demo.launch import Job, _failure, run_ranks
-from torchparquet.tools.demo.report import print_audit
-from torchparquet.tools.demo.train import count_wrong
+from torchparquet.cli.demo import write_lineitem
+from torchparquet.tools.demo import count_wrong
 
 DEMO = [sys.executable, "-m", "torchparquet", "demo"]
 NUM_ROWS = 5_000
@@ -121,7 +112,8 @@ def test_lineitem_is_kept_and_used_again(tmp_path: Path) -> None:
     directory = write_lineitem(tmp_path / "kept", 0.001)
     files = sorted(directory.iterdir())
     assert len(files) == 4
-    assert len(set(read_manifest(directory).row_group_num_rows.tolist())) > 4
+    groups = [pq.read_metadata(file).num_row_groups for file in files]
+    assert len(set(groups)) == 4
     times = [file.stat().st_mtime_ns for file in files]
     assert write_lineitem(tmp_path / "kept", 0.001) == directory
     assert [file.stat().st_mtime_ns for file in files] == times
@@ -136,17 +128,17 @@ def test_demo_on_own_data_with_nulls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     files = sorted(map(str, own_files.iterdir()))
-    arguments = ["--data", *files, "--nproc=3", "--batch-size=64"]
+    arguments = [*files, "--nproc=3", "--batch-size=64"]
     output = run_here(capsys, monkeypatch, tmp_path / "tmp", *arguments)
     assert "predicts y from 6 columns" in output
-    exactly = f"every one of {NUM_ROWS:,} rows exactly once (+1 planned repeat)"
+    exactly = f"every one of {NUM_ROWS:,} rows exactly once (+1 planned)"
     assert len(lines_with(exactly, output)) == 2
     assert len(lines_with("every target equals pyarrow's", output)) == 2
 
 
 @pytest.mark.long
 def test_json_is_all_there_is_on_standard_output(own_files: Path, tmp_path: Path) -> None:
-    done = run_demo("--data", str(own_files), "--epochs=1", "--json", scratch=tmp_path / "tmp")
+    done = run_demo(str(own_files), "--epochs=1", "--json", scratch=tmp_path / "tmp")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     report = json.loads(done.stdout)
@@ -164,7 +156,7 @@ def test_demo_on_one_column_and_fewer_rows_than_ranks(
 ) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"only": pa.array([3, None], pa.int16())}), path)
-    output = run_here(capsys, monkeypatch, tmp_path / "tmp", "--data", str(path), "--nproc=3")
+    output = run_here(capsys, monkeypatch, tmp_path / "tmp", str(path), "--nproc=3")
     assert len(lines_with("every one of 2 rows exactly once (+1 planned", output)) == 2
 
 
@@ -178,41 +170,44 @@ def damaged_copy(files: Path, directory: Path) -> Path:
     return directory
 
 
-def small_job(files: Path, directory: Path) -> Job:
-    task = Task("here", ("huge",), "y")
-    return Job(directory, read_manifest(files).files, task, num_epochs=1, batch_size=64)
+def at_the_start_of_ranks(code: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["import os", "if 'RANK' in os.environ:", *(f"    {one}" for one in code.splitlines())]
+    directory.mkdir(exist_ok=True)
+    (directory / "sitecustomize.py").write_text("\n".join(lines))
+    monkeypatch.setenv("PYTHONPATH", str(directory), prepend=os.pathsep)
 
 
 @pytest.mark.long
-def test_error_in_a_rank_is_one_clear_message(own_files: Path, tmp_path: Path) -> None:
-    damaged = read_manifest(damaged_copy(own_files, tmp_path / "damaged")).files
-    (tmp_path / "job").mkdir()
-    job = replace(small_job(own_files, tmp_path / "job"), paths=damaged)
-    with pytest.raises(RuntimeError, match=r"^rank [01] failed: .*part-\d\.parquet"):
-        run_ranks(job, 2)
-
-
-def at_the_start_of_processes(code: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (directory / "sitecustomize.py").write_text(code)
-    monkeypatch.setenv("PYTHONPATH", str(directory), prepend=os.pathsep)
+def test_error_in_a_rank_is_one_clear_line(
+    own_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 fails as well, later, because it loses its peer."""
+    code = (
+        "if os.environ['RANK'] == '1':\n"
+        "    import pyarrow.parquet as pq\n"
+        "    def broken(path, **options): raise OSError(f'it broke: {path}')\n"
+        "    pq.read_table = broken\n"
+    )
+    at_the_start_of_ranks(code, tmp_path / "site", monkeypatch)
+    done = run_demo(str(own_files), scratch=tmp_path / "tmp")
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"torchparquet: error: rank 1 failed: it broke: .*part-0\.parquet\n", done.stderr
+    )
 
 
 @pytest.mark.long
 def test_crash_of_a_rank_shows_what_it_wrote(
     own_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = (
-        "import os, torch\n"
-        "if os.environ.get('RANK') == '1':\n"
-        "    torch.manual_seed = lambda seed: os.abort()\n"
-    )
-    at_the_start_of_processes(code, tmp_path, monkeypatch)
-    with pytest.raises(RuntimeError, match="rank 1 was ended by SIGABRT") as caught:
-        run_ranks(small_job(own_files, tmp_path), 2)
-    notes = "\n".join(caught.value.__notes__)
-    assert "Fatal Python error: Aborted" in notes
-    assert "in train" in notes
-    assert "Root Cause" not in notes
+    code = "import torch\nif os.environ['RANK'] == '1': torch.manual_seed = lambda seed: os.abort()"
+    at_the_start_of_ranks(code, tmp_path / "site", monkeypatch)
+    done = run_demo(str(own_files), scratch=tmp_path / "tmp")
+    assert done.returncode == 1
+    assert done.stderr.startswith("torchparquet: error: ")
+    assert "Fatal Python error: Aborted" in done.stderr
+    assert "in train" in done.stderr
+    assert "SIGABRT" in done.stderr
 
 
 @pytest.mark.long
@@ -220,43 +215,12 @@ def test_threads_cannot_abort_a_rank_that_is_done(
     own_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch ends a process whose thread asks for an interpreter that is being taken down."""
-    code = "import atexit, os\nif 'RANK' in os.environ: atexit.register(os.abort)\n"
-    at_the_start_of_processes(code, tmp_path, monkeypatch)
-    (epoch,) = run_ranks(small_job(own_files, tmp_path), 2)
-    assert epoch["audit"]["faults"] == []
-
-
-@pytest.mark.parametrize(
-    ("exit_code", "has_word", "message"),
-    [
-        (-11, True, "rank 1 was ended by SIGSEGV"),
-        (-15, True, "rank 0 failed: it broke"),
-        (1, True, "rank 0 failed: it broke"),
-        (1, False, "rank 1 ended with exit code 1"),
-    ],
-)
-def test_message_is_of_the_first_failure(
-    exit_code: int, has_word: bool, message: str, tmp_path: Path
-) -> None:
-    job = Job(tmp_path, (), Task("", (), ""), 1, 1)
-    files = [tmp_path / "0.json", tmp_path / "1.json"]
-    if has_word:
-        # The first failure, by a moment too short for the time in the file.
-        for file, text in zip(files, ("it\nbroke", "connection closed by peer"), strict=True):
-            word = {"message": text, "extraInfo": {"timestamp": "7"}}
-            file.write_text(json.dumps({"message": word}))
-        os.utime(files[1], ns=(0, files[0].stat().st_mtime_ns + 1_000_000))
-    exit_codes = (-signal.SIGTERM, exit_code)
-    failures = {
-        rank: ProcessFailure(rank, 7 + rank, exit_codes[rank], str(files[rank])) for rank in (1, 0)
-    }
-    error = _failure(job, ChildFailedError("env", failures))
-    assert one_line(error).startswith(message)
-    # Words that may have come of it, or be its cause, are not lost.
-    assert has_word == (
-        "it broke"
-        in " ".join([one_line(error), *getattr(error, "__notes__", ())]).replace("\n", " ")
+    code = (
+        "import atexit, sys\nif 'torch.distributed.run' not in sys.argv: atexit.register(os.abort)"
     )
+    at_the_start_of_ranks(code, tmp_path / "site", monkeypatch)
+    done = run_demo(str(own_files), "--epochs=1", scratch=tmp_path / "tmp")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.long
@@ -264,7 +228,7 @@ def test_unreadable_data_is_one_line(
     own_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damaged = damaged_copy(own_files, tmp_path / "damaged")
-    assert main(["demo", "--data", str(damaged)]) == 1
+    assert main(["demo", str(damaged)]) == 1
     error = capsys.readouterr().err
     assert error.startswith("torchparquet: error: ")
     assert len(error.splitlines()) == 1
@@ -273,9 +237,8 @@ def test_unreadable_data_is_one_line(
 @pytest.mark.parametrize(
     ("arguments", "message", "code"),
     [
-        (["--data", "/no/such/file.parquet"], "/no/such/file.parquet", 1),
-        (["--data", "x", "--data-dir", "y"], "--data-dir", 2),
-        (["x"], "--data", 2),
+        (["/no/such/file.parquet"], "/no/such/file.parquet", 1),
+        (["x", "--data-dir", "y"], "--data-dir", 2),
         (["--nproc=0"], "--nproc", 2),
         (["--epochs=x"], "--epochs", 2),
     ],
@@ -289,38 +252,22 @@ def test_wrong_arguments_are_one_line(
     assert len(error.splitlines()) == 1
 
 
-def test_debug_shows_the_traceback() -> None:
-    with pytest.raises(FileNotFoundError):
-        main(["demo", "--debug", "--data", "/no/such/file.parquet"])
-    with pytest.raises(FileNotFoundError):
-        main(["--debug", "demo", "--data", "/no/such/file.parquet"])
-
-
 def test_a_missing_program_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("torchparquet.tools.demo.data.shutil.which", lambda *args, **named: None)
+    monkeypatch.setattr("torchparquet.cli.demo.shutil.which", lambda *args, **named: None)
     assert main(["demo"]) == 1
     error = capsys.readouterr().err
     assert "needs tpchgen-cli" in error
-    assert "pip install tpchgen-cli; or give your own files with --data" in error
+    assert "pip install tpchgen-cli; or give paths of your own files" in error
 
 
 def test_own_data_without_readable_column(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pq.write_table(pa.table({"text": ["a", "b"]}), tmp_path / "a.parquet")
-    assert main(["demo", "--data", str(tmp_path)]) == 1
+    assert main(["demo", str(tmp_path)]) == 1
     assert "string" in capsys.readouterr().err
-
-
-@pytest.mark.long
-def test_import_of_the_package_leaves_the_demo_alone() -> None:
-    code = "import sys, torchparquet; print([m for m in sys.modules if 'torchparquet.tools' in m])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.long
@@ -337,7 +284,7 @@ def test_a_signal_ends_all_ranks_and_removes_all_files(
         while not (line := process.stdout.readline()).startswith("epoch 1/"):
             assert line
         children = psutil.Process(process.pid).children(recursive=True)
-        assert len(children) == 2
+        assert len(children) == 3  # torchrun, and two ranks
         process.send_signal(number)
         assert process.wait(30) == 128 + number
         assert process.stderr is not None
@@ -347,52 +294,44 @@ def test_a_signal_ends_all_ranks_and_removes_all_files(
     assert list(tmp_path.iterdir()) == []
 
 
-def report_of(**changes: Any) -> dict[str, Any]:
-    rank = {"rank": 0, "rows": 3, "row_groups": 1, "steps": 2, "seconds": 1.0, "wait_seconds": 0.1}
-    rank |= {"wrong_targets": 0, "first_error": 2.0, "last_error": 1.0}
-    audit = {"num_rows": 3, "planned_repeats": 0, "faults": changes.pop("faults", [])}
-    return {"epoch": 0, "planned_steps": 2, "audit": audit, "ranks": [rank | changes]}
-
-
-@pytest.mark.parametrize(
-    ("changes", "holds"),
-    [
-        ({}, True),
-        ({"wrong_targets": 1}, False),
-        ({"steps": 3}, False),
-        ({"faults": ["1 of 3 rows missing, the first is row 1"]}, False),
-    ],
-)
-def test_report_says_whether_all_holds(changes: dict[str, Any], holds: bool) -> None:
-    console = Console(file=io.StringIO(), width=100)
-    task = Task("here", ("x",), "y")
-    assert print_audit(console, task, [report_of(), report_of(**changes)]) is holds
-    output = console.file.getvalue()  # type: ignore[attr-defined]
-    assert ("The audit holds." if holds else "The audit FAILS.") in output
-
-
 @pytest.mark.long
-def test_a_wrong_target_is_counted(
-    own_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("code", "fault"),
+    [
+        # Ranks are told another target for row 7.
+        (
+            "import pyarrow as pa, pyarrow.parquet as pq\n"
+            "read = pq.read_table\n"
+            "def other(path, columns, **options):\n"
+            "    values = read(path, columns=columns, **options).column(0).to_pylist()\n"
+            "    values[7] = 1e9\n"
+            "    return pa.table({columns[0]: pa.array(values, pa.float64())})\n"
+            "pq.read_table = other\n",
+            "epoch 1: 1 targets differ from pyarrow's",
+        ),
+        # Rank 1 does not see the first row of its batches.
+        (
+            "import sys\n"
+            "if os.environ['RANK'] == '1':\n"
+            "    import torchparquet.audit as audit\n"
+            "    add = audit.SeenRows.add\n"
+            "    audit.SeenRows.add = lambda seen, ids: add(seen, ids[1:])\n",
+            "epoch 1: 2 of 128 rows are missing, 0 planned",
+        ),
+    ],
+    ids=["values", "rows"],
+)
+def test_the_audit_finds_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, fault: str
 ) -> None:
-    """Ranks that are told another target for row 7 find one difference in the epoch."""
-    code = (
-        "import os, sys\n"
-        "if 'RANK' in os.environ:\n"
-        "    import pyarrow as pa\n"
-        "    import pyarrow.parquet as pq\n"
-        "    read = pq.read_table\n"
-        "    def other(path, columns, **options):\n"
-        "        values = read(path, columns=columns, **options).column(0).to_pylist()\n"
-        "        values[7] = 1e9\n"
-        "        return pa.table({columns[0]: pa.array(values, pa.float64())})\n"
-        "    pq.read_table = other\n"
-    )
-    at_the_start_of_processes(code, tmp_path, monkeypatch)
-    files = (str(min(own_files.iterdir())),)
-    job = replace(small_job(own_files, tmp_path), paths=files)
-    (epoch,) = run_ranks(job, 2)
-    assert sum(rank["wrong_targets"] for rank in epoch["ranks"]) == 1
+    pq.write_table(pa.table({"y": np.arange(128.0)}), tmp_path / "a.parquet")
+    at_the_start_of_ranks(code, tmp_path / "site", monkeypatch)
+    arguments = (str(tmp_path / "a.parquet"), "--batch-size=32", "--epochs=1")
+    done = run_demo(*arguments, scratch=tmp_path / "tmp")
+    assert done.returncode == 1
+    assert "The audit FAILS." in done.stdout
+    (found,) = lines_with("FAIL ", done.stdout)
+    assert fault in found
 
 
 def test_only_nan_equals_nan() -> None:

@@ -210,17 +210,3 @@ def test_names_that_rich_would_take_for_markup(capsys: Any, tmp_path: Path) -> N
     output = capsys.readouterr().out
     assert "[bold]x" in output
     assert "[red].parquet" in output
-
-
-def test_the_tensors_of_many_alike_columns_are_those_of_each(capsys: Any, tmp_path: Path) -> None:
-    """Columns of one kind are described once, under their own names."""
-    columns = {f"i{i}": [1, None] for i in range(30)} | {f"s{i}": ["a", "b"] for i in range(30)}
-    path = tmp_path / "wide.parquet"
-    pq.write_table(pa.table(columns), path)
-    report = report_of(capsys, path)
-    shown = {column["name"]: column["tensor"] for column in report["columns"]}
-    alone = {}
-    for name in ("i0", "s0"):
-        pq.write_table(pa.table({name: columns[name]}), path)
-        alone[name[0]] = report_of(capsys, path)["columns"][0]["tensor"]
-    assert shown == {name: alone[name[0]] for name in columns}

@@ -21,7 +21,7 @@ import pytest
 from tests.fixtures import thrift_bytes
 from torchparquet import ParquetDataset
 from torchparquet.cli import main
-from torchparquet.tools.rewrite import journal
+from torchparquet.tools.rewrite.layout import JOURNAL
 from torchparquet.tools.rewrite.output_place import LocalOutput
 
 FLAT = ("id", "k", "x", "text")
@@ -119,7 +119,7 @@ def test_the_same_rows_in_the_same_order(capsys: Any, data: Any, tmp_path: Path)
     assert report["rows"] == 4041
     assert [file["rows"] for file in report["files"]] == [1200, 1200, 1200, 441]
     assert report["schema_changes"] == []
-    assert names_in(output) == [journal.JOURNAL, *(p.name for p in files_of(output))]
+    assert names_in(output) == [JOURNAL, *(p.name for p in files_of(output))]
 
 
 def test_a_permutation_of_the_same_rows(capsys: Any, data: Any, tmp_path: Path) -> None:
@@ -445,7 +445,7 @@ def test_ctrl_c_ends_cleanly(data: Any, tmp_path: Path) -> None:
     assert done.returncode == 130
     assert done.stdout == ""
     assert done.stderr == "torchparquet: interrupted\n"
-    assert names_in(tmp_path / "o") == [journal.JOURNAL, "part-00000.parquet"]
+    assert names_in(tmp_path / "o") == [JOURNAL, "part-00000.parquet"]
 
 
 def test_another_rewrite_is_not_gone_on_with(capsys: Any, data: Any, tmp_path: Path) -> None:
@@ -542,10 +542,10 @@ def test_an_encoding_that_a_column_cannot_have(capsys: Any, data: Any, tmp_path:
 @pytest.mark.parametrize("text", ["", "{", "[]"])
 def test_a_damaged_journal_is_named(capsys: Any, data: Any, tmp_path: Path, text: str) -> None:
     rewritten(capsys, data, "--output", tmp_path / "o")
-    (tmp_path / "o" / journal.JOURNAL).write_text(text)
+    (tmp_path / "o" / JOURNAL).write_text(text)
     assert main(["rewrite", str(data), "--output", str(tmp_path / "o")]) == 1
     error = capsys.readouterr().err
-    assert f"{journal.JOURNAL}', the note of a rewrite, is damaged" in error
+    assert f"{JOURNAL}', the note of a rewrite, is damaged" in error
 
 
 def test_a_row_group_that_does_not_fit_max_memory(capsys: Any, tmp_path: Path) -> None:

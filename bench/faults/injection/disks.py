@@ -23,7 +23,7 @@ from faults.injection.origin import origin_of
 from faults.injection.reading import CONFIGURATIONS, Collected, DifferenceError, oracle
 from faults.injection.shim import Call, Effect, Fault
 from torchparquet.tools.rewrite import Rewrite
-from torchparquet.tools.rewrite.options import RewriteOptions
+from torchparquet.tools.rewrite.layout import RewriteOptions
 
 _CALLS = (Call.OPEN, Call.WRITE, Call.RENAME, Call.CLOSE, Call.TRUNCATE)
 _MAX_CALLS = 25  # of each kind, drawn by the seed

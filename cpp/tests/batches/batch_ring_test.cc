@@ -98,6 +98,33 @@ TEST_CASE("complete batches are counted from their last cell until they are take
   CHECK(ring.num_complete() == 0);
 }
 
+TEST_CASE("batches that are ready leave together, as far as they have as many rows") {
+  // Token n has n % 100 + 100 rows.
+  const std::vector<int64_t> tokens{0, 100, 200, 1, 101, 201};
+  for (int64_t num_complete = 0; num_complete <= 6; ++num_complete) {
+    for (int64_t most = 0; most <= 4; ++most) {
+      BatchRing ring(6, 6);
+      for (const int64_t token : tokens) {
+        InFlightBatch& batch = ring.Open(
+            {.data = nullptr, .slab = {}, .lent_token = token}, token % 100 + 100, 1);
+        if (ring.num_opened() <= num_complete) ring.CountDown(batch, 1);
+      }
+      ring.Fail({2, 0, 0}, Failure("later"));
+      const auto taken = ring.TakeReady(100, most);
+      REQUIRE(std::ssize(taken) == std::min({num_complete, most, int64_t{3}}));
+      for (size_t i = 0; i < taken.size(); ++i) {
+        CHECK(taken[i].status == TakeStatus::kTaken);
+        CHECK(taken[i].memory.lent_token == tokens[i]);
+        CHECK(taken[i].num_rows == 100);
+      }
+      CHECK(ring.num_taken() == std::ssize(taken));
+      CHECK(ring.num_complete() == num_complete - std::ssize(taken));
+      ring.Stop();
+      CHECK(ring.TakeReady(100, most).empty());
+    }
+  }
+}
+
 TEST_CASE("an empty stream has ended from the start") {
   BatchRing ring(0, 2);
   CHECK(ring.Take(kLong).status == TakeStatus::kEnded);

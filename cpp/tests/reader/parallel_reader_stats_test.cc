@@ -56,6 +56,15 @@ TEST_CASE("columns and codecs say what was read, delivered and decompressed") {
       CHECK((stats.columns[i].bytes_read > 0) == (i < 3));
       CHECK((stats.columns[i].bytes_decompressed > 0) == (compressed && i < 3));
     }
+    // Of those that were handed out, the consumer may have some before it.
+    consumer.reader().Stop();
+    const ReaderStats used = consumer.reader().stats(/*num_unused=*/1);
+    const int64_t last_rows = (num_rows - 1) % 100 + 1;
+    CHECK(used.batches == stats.batches - 1);
+    CHECK(used.rows == num_rows - last_rows);
+    for (size_t i = 0; i < row_bytes.size(); ++i) {
+      CHECK(used.delivered_bytes[i] == used.rows * row_bytes[i]);
+    }
     const CostSums sum = SumOf(stats);
     const CostSums of_codecs = SumOfCodecs(stats);
     CHECK(stats.codecs.size() == 1);

@@ -26,6 +26,7 @@ __all__: list[str] = [
     "RemoteStore",
     "Selections",
     "Share",
+    "SlabPiece",
     "Vocabulary",
     "await_gloo_threads",
     "begin_iteration",
@@ -385,6 +386,16 @@ class FieldPlace:
     @property
     def values_offset(self) -> int: ...
 
+class SlabPiece:
+    def __init__(
+        self,
+        *,
+        dtype: str,
+        begin: typing.SupportsInt | typing.SupportsIndex,
+        last: typing.SupportsInt | typing.SupportsIndex,
+        row_bytes: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+
 class BatchReader:
     def __init__(self, *, spec: ReaderSpec, memory: ReaderMemory) -> None: ...
     def announce(
@@ -408,9 +419,11 @@ class BatchReader:
     ) -> None: ...
     def next(
         self,
+        max_batches: typing.SupportsInt | typing.SupportsIndex,
+        pieces: collections.abc.Sequence[SlabPiece],
     ) -> (
         tuple[
-            numpy.typing.NDArray[numpy.uint8] | int,
+            list[typing.Any],
             int,
             list[
                 tuple[
@@ -422,6 +435,7 @@ class BatchReader:
         ]
         | None
     ): ...
+    def stats(self, num_unused: typing.SupportsInt | typing.SupportsIndex) -> ReaderStats: ...
     def stop(self) -> None: ...
     def stop_within(self, seconds: typing.SupportsFloat | typing.SupportsIndex) -> bool: ...
     @property
@@ -439,9 +453,9 @@ class BatchReader:
     @property
     def num_batches(self) -> int: ...
     @property
-    def slab_bytes(self) -> int: ...
+    def num_taken(self) -> int: ...
     @property
-    def stats(self) -> ReaderStats: ...
+    def slab_bytes(self) -> int: ...
 
 def await_gloo_threads() -> None: ...
 def begin_iteration(

@@ -6,7 +6,7 @@ import difflib
 import functools
 import inspect
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -35,6 +35,13 @@ def checked_int(name: str, value: object, low: int, high: int, others: str = "")
     if value >= high:
         raise ValueError(f"{name} must be < {high}, got {value}")
     return int(value)
+
+
+def close_names(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    """Return the known names that the user may mean: in other case, or else of like spelling."""
+    names = list(known)
+    folded = [one for one in names if one.casefold() == name.casefold()]
+    return folded or difflib.get_close_matches(name, names, cutoff=cutoff)
 
 
 def checked_names(names: Any, argument: str) -> tuple[str, ...]:
@@ -95,7 +102,7 @@ def _wrong_arguments(
     of = function.__qualname__.removesuffix(".__init__")
     for name in named:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
+            close = close_names(name, known)
             meant = f"; did you mean {close[0]!r}" if close else ""
             return f"{of} has no such argument{meant}: {name!r}"
     missing = [name for name in required if name not in named]

@@ -7,110 +7,27 @@ interrupted.
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module
-from types import FrameType
-from typing import Any
 
-import click
-
-from torchparquet import __version__
-from torchparquet.cli.arguments import Session, debug_option
-from torchparquet.errors import one_line, printable
-
-_COMMANDS = ("inspect", "plan", "verify", "bench", "rewrite", "demo")
-_FAILED, _WRONG_USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143
-
-
-class _InterruptedError(Exception):
-    """Ctrl-C. It passes click, which would end the process at a KeyboardInterrupt."""
-
-
-class _Application(click.Group):
-    """The commands, each imported at its first use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the help."""
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name; None if there is none."""
-        if cmd_name not in _COMMANDS:
-            return None
-        command: click.Command = import_module(f"torchparquet.cli.{cmd_name}").command
-        return command
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise _InterruptedError from None
-
-
-@click.group(
-    cls=_Application, name="torchparquet", context_settings={"help_option_names": ["-h", "--help"]}
-)
-@click.version_option(__version__, prog_name="torchparquet", message="%(prog)s %(version)s")
-@debug_option
-def application() -> None:
-    """Inspect, plan, verify, time and rewrite Parquet files that PyTorch trains on."""
+_PACKAGES = ("click", "rich")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
-    session = Session()
     try:
-        with _termination_unwinds():
-            code: int | None = application.main(
-                arguments, prog_name="torchparquet", standalone_mode=False, obj=session
-            )
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return _WRONG_USAGE
-    except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx is not None else "torchparquet"
-        _say(
-            f"error: {' '.join(error.format_message().split()).rstrip('.')} (see {command} --help)"
-        )
-        return _WRONG_USAGE
-    except _InterruptedError:
-        _say("interrupted")
-        return _INTERRUPTED
-    except Exception as error:
-        if session.debug:
+        for package in _PACKAGES:
+            import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name not in _PACKAGES:
             raise
-        _say(f"error: {one_line(error)}")
-        for note in getattr(error, "__notes__", ()):
-            print(printable(note, keep="\n"), file=sys.stderr)
-        return _FAILED
-    return code or 0
+        print(
+            "torchparquet: error: the command line needs packages that are not installed: "
+            f'pip install "torchparquet[cli]" (no {error.name})',
+            file=sys.stderr,
+        )
+        return 1
+    from torchparquet.cli.application import run
 
-
-def _say(text: str) -> None:
-    print(f"torchparquet: {printable(text)}", file=sys.stderr)
-
-
-@contextmanager
-def _termination_unwinds() -> Iterator[None]:
-    """Let SIGTERM unwind the stack as Ctrl-C does, so that temporary files and ranks go too."""
-
-    def unwind(signum: int, frame: FrameType | None) -> None:
-        raise SystemExit(_TERMINATED)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, unwind)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    return run(arguments)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
+from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.plan.plan_options import requested_window
 from torchparquet._impl.reading.read_options import parse_size
+from torchparquet.dataset import ParquetDataset
+from torchparquet.options import ByLength, Order, Pack
+from torchparquet.tools.screen import check_plot, make_console, print_json
+from torchparquet.tools.tensors import readable_columns
 
 if TYPE_CHECKING:
-    from torchparquet._impl.files.manifest import Manifest
-    from torchparquet.dataset import ParquetDataset
-    from torchparquet.options import ByLength, Strategy
+    from rich.console import Console
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -35,27 +39,66 @@ def _set_debug(context: click.Context, parameter: click.Parameter, value: bool) 
 
 
 # Accepted before and after the name of the command.
-debug_option = click.option(
-    "--debug", is_flag=True, expose_value=False, callback=_set_debug, help="Show tracebacks."
+DEBUG = click.Option(
+    ["--debug"], is_flag=True, expose_value=False, callback=_set_debug, help="Show tracebacks."
 )
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON, and nothing else, on standard output."
+_JSON = click.Option(
+    ["--json", "as_json"], is_flag=True, help="Print JSON, and nothing else, on standard output."
 )
-_paths = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 
 
-def _storage(
-    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
-) -> StorageArguments:
+def report_command(
+    show: Callable[[Console, dict[str, Any]], None],
+) -> Callable[[Callable[..., dict[str, Any]]], click.Command]:
+    """Make a command of a function that returns a report, for people by `show`, or as JSON.
+
+    The exit code is 1 if the report says that something does not hold.
+    """
+
+    def decorate(function: Callable[..., dict[str, Any]]) -> click.Command:
+        @wraps(function)
+        def run(as_json: bool, **options: Any) -> int:
+            report = function(**options)
+            if as_json:
+                print_json(report)
+            else:
+                show(make_console(), report)
+            return 0 if report.get("holds", True) else 1
+
+        command = click.command()(run)
+        command.params += [_JSON, DEBUG]
+        return command
+
+    return decorate
+
+
+def parsed_by(parse: Callable[[Any], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return a callback of an option whose value a function parses, or refuses by ValueError."""
+
+    def callback(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        try:
+            return None if value is None else parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return callback
+
+
+def _storage(texts: tuple[str, ...]) -> StorageArguments:
     """Return the options of a store from texts such as key=value and client_kwargs.name=value."""
     options: dict[str, Any] = {}
-    for text in values:
+    for text in texts:
         name, sign, value = text.partition("=")
         outer, dot, inner = name.partition(".")
         if not sign or not outer or (dot and not inner):
             # The text may be a secret.
-            raise click.BadParameter("it must be KEY=VALUE")
-        parsed = _parsed(value)
+            raise ValueError("it must be KEY=VALUE")
+        parsed: Any = value
+        if value in ("true", "false", "null") or value[:1] in ("{", "["):
+            try:
+                parsed = json.loads(value)
+            except ValueError as error:
+                raise ValueError(f"its value is no JSON ({error})") from None
         if dot:
             options.setdefault(outer, {})[inner] = parsed
         else:
@@ -63,330 +106,198 @@ def _storage(
     return StorageArguments(options or None)
 
 
-def _parsed(text: str) -> Any:
-    """Return a text as JSON if it is an object, a list, true, false or null."""
-    if text in ("true", "false", "null") or text[:1] in ("{", "["):
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise click.BadParameter(f"its value is no JSON ({error})") from None
-    return text
+def _plot(path: str) -> str:
+    check_plot(path)
+    return path
 
 
-storage_option = click.option(
+def _size(text: str) -> int:
+    return parse_size("it", int(text) if text.isdecimal() else text)
+
+
+def _window(text: str) -> int | str:
+    window = int(text) if text.isdecimal() else text
+    requested_window(window)
+    return window
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise ValueError(f"it must be numbers such as 64,256, got {text!r}") from None
+
+
+option = partial(click.option, show_default=True)
+# An option that may be given several times.
+options = partial(click.option, multiple=True)
+
+
+def number_option(
+    *names: str, least: int = 1, most: int | None = None, **more: Any
+) -> Callable[[Function], Function]:
+    """Return an option that is a whole number."""
+    kind = click.IntRange(least, most)
+    return click.option(*names, type=kind, **{"metavar": "N", "show_default": True, **more})
+
+
+def size_option(name: str, default: str | None, text: str) -> Callable[[Function], Function]:
+    """Return an option that is a number of bytes, plain or such as 512MiB."""
+    return option(name, default=default, metavar="SIZE", callback=parsed_by(_size), help=text)
+
+
+storage_option = options(
     "--storage-option",
     "storage",
-    multiple=True,
     metavar="KEY=VALUE",
-    callback=_storage,
+    callback=parsed_by(_storage),
     help="Option of the store of the URLs; may be repeated. KEY.NAME sets a nested option.",
 )
+column_option = options(
+    "--column",
+    "columns",
+    metavar="NAME",
+    help="Read this column; may be repeated. Default: all that can be read.",
+)
+plot_option = option(
+    "--plot",
+    metavar="FILE",
+    callback=parsed_by(_plot),
+    help="Draw the report too: FILE.png or FILE.svg.",
+)
+batch_size_option = number_option("--batch-size", default=1024, help="Rows per batch and rank.")
+num_workers_option = number_option(
+    "--num-workers", least=0, most=2**16 - 1, default=0, help="DataLoader workers of each rank."
+)
+world_size_option = number_option("--world-size", default=1, help="Ranks.")
 
 
 def paths_argument(function: Function) -> Function:
     """Add the paths of files, and the options of their store as `storage`."""
-    return _paths(storage_option(function))
+    paths = click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+    return paths(storage_option(function))
 
 
-column_option = click.option(
-    "--column",
-    "columns",
-    multiple=True,
-    metavar="NAME",
-    help="Read this column; may be repeated. Default: all that can be read.",
-)
-
-
-def byte_size(text: str) -> int:
-    """Return the bytes of a plain number or of a size such as 512MiB; the type of an option."""
-    try:
-        return parse_size("it", int(text) if text.isdecimal() else text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def max_memory_option(default: str, text: str) -> Callable[[Function], Function]:
-    """Return the option `--max-memory`."""
-    return click.option(
-        "--max-memory",
-        type=byte_size,
-        default=default,
-        show_default=True,
-        metavar="SIZE",
-        help=text,
-    )
-
-
-_WHOLE = click.IntRange(min=0)
-_POSITIVE = click.IntRange(min=1)
-batch_size_option = click.option(
-    "--batch-size",
-    type=_POSITIVE,
-    default=1024,
-    show_default=True,
-    metavar="N",
-    help="Rows per batch and rank.",
-)
-num_workers_option = click.option(
-    "--num-workers",
-    type=click.IntRange(0, 2**16 - 1),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="DataLoader workers of each rank.",
-)
-
-
-def world_size_option(*, multiple: bool = False) -> Callable[[Function], Function]:
-    """Return the option `--world-size`; some commands take it several times."""
-    default: Any = (1,) if multiple else 1
-    return click.option(
-        "--world-size",
-        "world_sizes" if multiple else "world_size",
-        type=_POSITIVE,
-        default=default,
-        show_default=True,
-        multiple=multiple,
-        metavar="N",
-        help="Ranks; may be repeated." if multiple else "Ranks.",
-    )
-
-
-class _Window(click.ParamType):  # type: ignore[type-arg]
-    """A number of row groups, or of rows."""
-
-    name = "window"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | str:
-        """Return what `ParquetDataset` takes as `shuffle_window`."""
-        window = int(value) if str(value).isdecimal() else str(value)
-        try:
-            requested_window(window)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return window
-
-
-class _Numbers(click.ParamType):  # type: ignore[type-arg]
-    """Several whole numbers with commas between."""
-
-    name = "numbers"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[int]:
-        """Return the numbers."""
-        try:
-            return [int(number) for number in str(value).split(",")]
-        except ValueError:
-            self.fail(f"it must be numbers such as 64,256, got {value!r}", param, ctx)
-
-
+# What shapes the order of an epoch, named as the arguments of `ParquetDataset`, or of `Pack`,
+# `ByLength` and `Order`.
 _ORDER_OPTIONS = (
-    click.option("--epoch", type=_WHOLE, default=0, show_default=True, metavar="N"),
-    click.option("--seed", type=_WHOLE, default=0, show_default=True, metavar="N"),
+    number_option("--epoch", least=0, default=0),
+    number_option("--seed", least=0, default=0),
     click.option(
         "--shuffle/--no-shuffle", help="Permute row groups and rows, as shuffle=True does."
     ),
-    click.option(
+    option(
         "--shuffle-window",
-        type=_Window(),
         metavar="K",
+        callback=parsed_by(_window),
         help='Row groups whose rows are permuted together, or "N rows".  '
         "[default: 8, or those that fit memory]",
     ),
-    max_memory_option("1GiB", "Bound of the batches in flight, and so of shuffle windows."),
-    click.option(
+    size_option(
+        "--max-memory", "1GiB", "Bound of the batches in flight, and so of shuffle windows."
+    ),
+    option(
         "--even",
         type=click.Choice(["split", "drop", "pad", "none"]),
         default="split",
-        show_default=True,
         help="Rule that gives ranks the same number of steps.",
     ),
     click.option("--drop-last", is_flag=True, help="Leave out batches that are not full."),
-    click.option(
-        "--filter", "filters", metavar="SQL", help="Read the rows for which this is true."
-    ),
-    click.option(
+    option("--filter", "filters", metavar="SQL", help="Read the rows for which this is true."),
+    options(
         "--pack",
-        multiple=True,
         metavar="NAME",
         help="Pack the lists of this column into sequences; may be repeated.",
     ),
-    click.option(
-        "--pack-length",
-        type=_POSITIVE,
-        default=2048,
-        show_default=True,
-        metavar="L",
-        help="Tokens of a packed sequence.",
-    ),
-    click.option(
+    number_option("--pack-length", default=2048, metavar="L", help="Tokens of a packed sequence."),
+    option(
         "--pack-strategy",
         type=click.Choice(["concat", "split", "best_fit"]),
         default="concat",
-        show_default=True,
         help="How documents are packed.",
     ),
-    click.option(
-        "--pack-separator", type=int, metavar="N", help="A token that follows each document."
-    ),
-    click.option(
+    option("--pack-separator", type=int, metavar="N", help="A token that follows each document."),
+    option(
         "--by-length",
         metavar="NAME",
         help="Batch rows by the length of their lists in this column, as ByLength does.",
     ),
-    click.option(
-        "--max-tokens",
-        type=_POSITIVE,
-        metavar="N",
-        help="Entries of a batch by length, padding included.",
-    ),
-    click.option("--max-rows", type=_POSITIVE, metavar="N", help="Rows of a batch by length."),
-    click.option(
+    number_option("--max-tokens", help="Entries of a batch by length, padding included."),
+    number_option("--max-rows", help="Rows of a batch by length."),
+    option(
         "--bucket-boundaries",
-        type=_Numbers(),
         metavar="N,...",
+        callback=parsed_by(_numbers),
         help="Lengths at which the next bucket begins.",
     ),
-    click.option(
+    option(
         "--bucket-batch-sizes",
-        type=_Numbers(),
         metavar="N,...",
+        callback=parsed_by(_numbers),
         help="Rows of a batch of each bucket, one more than there are boundaries.",
     ),
-    click.option(
-        "--multiple-of",
-        type=_POSITIVE,
-        default=1,
-        show_default=True,
-        metavar="N",
-        help="Batches by length are padded to a multiple of this.",
+    number_option(
+        "--multiple-of", default=1, help="Batches by length are padded to a multiple of this."
     ),
-    click.option(
-        "--canonical-world-size",
-        type=_POSITIVE,
-        metavar="N",
-        help="Ranks whose global batches other worlds keep.",
-    ),
+    number_option("--canonical-world-size", help="Ranks whose global batches other worlds keep."),
 )
 # Options that need another one.
-_PARTS = {
-    "pack": ("pack_length", "pack_strategy", "pack_separator"),
-    "by_length": (
-        "max_tokens",
-        "max_rows",
-        "bucket_boundaries",
-        "bucket_batch_sizes",
-        "multiple_of",
-    ),
-}
+_PACK = ("length", "strategy", "separator")
+_BY_LENGTH = ("max_tokens", "max_rows", "bucket_boundaries", "bucket_batch_sizes", "multiple_of")
 
 
 def order_options(function: Function) -> Function:
-    """Add the options that shape the order of an epoch; `Order` holds them."""
-    for option in reversed(_ORDER_OPTIONS):
-        function = option(function)
+    """Add the options that shape the order of an epoch, which `open_dataset` takes."""
+    for one in reversed(_ORDER_OPTIONS):
+        function = one(function)
     return function
 
 
-@dataclass(frozen=True)
-class OrderOptions:
-    """The options that shape the order of an epoch, named as `ParquetDataset`'s arguments."""
-
-    batch_size: int
-    epoch: int
-    seed: int
-    shuffle: bool
-    shuffle_window: int | str | None
-    max_memory: int
-    even: str
-    drop_last: bool
-    filters: str | None = None
-    pack: tuple[str, ...] = ()
-    pack_length: int = 2048
-    pack_strategy: Strategy = "concat"
-    pack_separator: int | None = None
-    by_length: str | None = None
-    max_tokens: int | None = None
-    max_rows: int | None = None
-    bucket_boundaries: list[int] | None = None
-    bucket_batch_sizes: list[int] | None = None
-    multiple_of: int = 1
-    canonical_world_size: int | None = None
-
-    def __post_init__(self) -> None:
-        """Check that no option is given in vain."""
-        context = click.get_current_context()
-        given = {
-            name
-            for name in context.params
-            if context.get_parameter_source(name) is not ParameterSource.DEFAULT
-        }
-        for whole, parts in _PARTS.items():
-            for part in parts:
-                if part in given and whole not in given:
-                    raise click.UsageError(f"{_option(part)} needs {_option(whole)} NAME")
-        if {"by_length", "batch_size"} <= given:
-            raise click.UsageError(
-                "--by-length does not go with --batch-size: give --max-tokens, or "
-                "--bucket-boundaries and --bucket-batch-sizes"
-            )
-
-    @property
-    def _by_length(self) -> ByLength | None:
-        from torchparquet.options import ByLength
-
-        if self.by_length is None:
-            return None
-        return ByLength(
-            self.by_length,
-            self.max_tokens,
-            self.bucket_boundaries,
-            self.bucket_batch_sizes,
-            self.max_rows,
-            multiple_of=self.multiple_of,
+def open_dataset(
+    paths: Sequence[str],
+    columns: Sequence[str],
+    storage: StorageArguments,
+    world_size: int,
+    *,
+    batch_size: int,
+    epoch: int,
+    **order: Any,
+) -> ParquetDataset:
+    """Return the data set of rank 0 of a world, of the named columns or of all that can be read."""
+    by_length, packed = order.pop("by_length"), order.pop("pack")
+    lengths = {name: order.pop(name) for name in _BY_LENGTH}
+    of_pack = {name: order.pop(f"pack_{name}") for name in _PACK}
+    for name, whole, value in [
+        *((f"pack_{name}", "pack", packed) for name in _PACK),
+        *((name, "by_length", by_length) for name in _BY_LENGTH),
+    ]:
+        if _is_given(name) and not value:
+            raise click.UsageError(f"{_option(name)} needs {_option(whole)} NAME")
+    if by_length and _is_given("batch_size"):
+        raise click.UsageError(
+            "--by-length does not go with --batch-size: give --max-tokens, or "
+            "--bucket-boundaries and --bucket-batch-sizes"
         )
+    return ParquetDataset(
+        paths,
+        batch_size=ByLength(by_length, **lengths) if by_length else batch_size,
+        columns=None
+        if packed
+        else list(columns) or readable_columns(read_manifest(list(paths), storage=storage)),
+        pack=Pack(packed, **of_pack) if packed else None,
+        order=Order(canonical_world_size=order.pop("canonical_world_size")),
+        rank=0,
+        world_size=world_size,
+        storage_options=storage.options,
+        filesystem=storage.filesystem,
+        **order,
+    )
 
-    def dataset(self, paths: Any, world_size: int, **options: Any) -> ParquetDataset:
-        """Return the data set of rank 0 of a world."""
-        from torchparquet.dataset import ParquetDataset
-        from torchparquet.options import Order, Pack
 
-        return ParquetDataset(
-            paths,
-            batch_size=self._by_length or self.batch_size,
-            shuffle=self.shuffle,
-            shuffle_window=self.shuffle_window,
-            seed=self.seed,
-            even=self.even,  # type: ignore[arg-type]
-            drop_last=self.drop_last,
-            filters=self.filters,
-            order=Order(canonical_world_size=self.canonical_world_size),
-            pack=Pack(self.pack, self.pack_length, self.pack_strategy, self.pack_separator)
-            if self.pack
-            else None,
-            max_memory=self.max_memory,
-            rank=0,
-            world_size=world_size,
-            **options,
-        )
+def _is_given(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is not ParameterSource.DEFAULT
 
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def readable_columns(manifest: Manifest) -> list[str]:
-    """Return the columns that can be read as tensors, in the order of the files."""
-    from torchparquet._impl.files.schemas import Schemas
-    from torchparquet.errors import UnsupportedColumnError
-    from torchparquet.tools.inspect.tensors import tensor_of
-
-    schemas = Schemas(manifest)
-    names = [name for name in schemas.names() if tensor_of(name, schemas)[1] is not None]
-    if not names:
-        raise UnsupportedColumnError(f"no column can be read as a tensor: {manifest.files[0]!r}")
-    return names

@@ -11,62 +11,21 @@ from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet.cli.arguments import (
     batch_size_option,
-    debug_option,
-    json_option,
-    max_memory_option,
     num_workers_option,
     paths_argument,
+    report_command,
+    size_option,
     world_size_option,
 )
-from torchparquet.tools.inspect import inspect_files
-from torchparquet.tools.inspect.advice import Use
-from torchparquet.tools.inspect.tensors import TensorFacts
-from torchparquet.tools.screen import (
-    counted,
-    make_console,
-    make_table,
-    plain,
-    print_json,
-    progress,
-    size,
-)
+from torchparquet.tools.inspect import Use, inspect_files
+from torchparquet.tools.screen import counted, make_table, plain, progress, size
+from torchparquet.tools.tensors import shown_tensor
 
 _MAX_FILES = 20
 _MAX_NAMES = 8
 
 
-@click.command()
-@paths_argument
-@world_size_option()
-@num_workers_option
-@batch_size_option
-@max_memory_option("1GiB", "`max_memory` of the data set; for the advice.")
-@click.option("--all-pages", is_flag=True, help="Look at every page instead of a sample.")
-@json_option
-@debug_option
-def command(
-    paths: tuple[str, ...],
-    storage: StorageArguments,
-    world_size: int,
-    num_workers: int,
-    batch_size: int,
-    max_memory: int,
-    all_pages: bool,
-    as_json: bool,
-) -> None:
-    """Show the contents of files, and what could be better.
-
-    The command also shows the tensor of each column. It reads footers and headers of pages, but no
-    values.
-    """
-    manifest = read_manifest(list(paths), storage=storage)
-    use = Use(world_size, max(1, num_workers), batch_size, max_memory)
-    with progress("footers", len(manifest.files)) as advance:
-        report = inspect_files(manifest, use, all_pages=all_pages, advance=advance)
-    if as_json:
-        print_json(report)
-        return
-    console = make_console()
+def _show(console: Console, report: dict[str, Any]) -> None:
     _show_files(console, report)
     _show_columns(console, report)
     _show_advice(console, report)
@@ -108,7 +67,7 @@ def _show_columns(console: Console, report: dict[str, Any]) -> None:
         table.add_row(
             plain(column["name"]),
             plain(" / ".join(column["kinds"])),
-            str(TensorFacts(**column["tensor"])),
+            shown_tensor(column["tensor"]),
             ", ".join(column["codecs"]).lower(),
             encodings.lower(),
             "?" if nulls is None else f"{nulls:,}",
@@ -132,3 +91,30 @@ def _show_advice(console: Console, report: dict[str, Any]) -> None:
             shown = "all columns"
         about = f"{plain(shown)} " if names else ""
         console.print(f"  [yellow]{advice['rule']}[/]  {about}{plain(advice['text'])}")
+
+
+@report_command(_show)
+@paths_argument
+@world_size_option
+@num_workers_option
+@batch_size_option
+@size_option("--max-memory", "1GiB", "`max_memory` of the data set; for the advice.")
+@click.option("--all-pages", is_flag=True, help="Look at every page instead of a sample.")
+def command(
+    paths: tuple[str, ...],
+    storage: StorageArguments,
+    world_size: int,
+    num_workers: int,
+    batch_size: int,
+    max_memory: int,
+    all_pages: bool,
+) -> dict[str, Any]:
+    """Show the contents of files, and what could be better.
+
+    The command also shows the tensor of each column. It reads footers and headers of pages, but no
+    values.
+    """
+    manifest = read_manifest(list(paths), storage=storage)
+    use = Use(world_size, max(1, num_workers), batch_size, max_memory)
+    with progress("footers", len(manifest.files)) as advance:
+        return inspect_files(manifest, use, all_pages=all_pages, advance=advance)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torchparquet import ParquetDataset
+from torchparquet.errors import users_level
 from torchparquet.frameworks.loaders import Source, source_of
 from torchparquet.frameworks.metrics import Interval
 from torchparquet_lightning import callback_of, callbacks, pytorch_lightning_callbacks
@@ -103,7 +104,7 @@ def _state_of(trainer: Any, loader: object, source: Source) -> dict[str, Any] | 
             "this checkpoint has no state of the data, since only the workers of a DataLoader "
             "know it: training cannot go on from here within the epoch. Give the Trainer the "
             "data set itself, a DataLoader with num_workers=0, or torchdata's StatefulDataLoader",
-            stacklevel=2,
+            stacklevel=users_level(),
         )
     return None
 
@@ -163,7 +164,7 @@ class _MetricsHooks:
             warnings.warn(
                 "metrics of data sets that DataLoader workers read are known to the workers only, "
                 "and not logged; use num_workers=0",
-                stacklevel=2,
+                stacklevel=users_level(),
             )
         known = [loader for loader in loaders if not _num_workers(loader)]
         names = ["data/"] if len(known) == 1 else [f"data/{n}/" for n in range(len(known))]

@@ -1,22 +1,18 @@
-"""Output for the terminal: tables, JSON, and progress on standard error."""
+"""Reports for people: text and tables on the terminal, JSON, progress, plots."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress
 from rich.table import Table
 
 from torchparquet.errors import printable
@@ -88,14 +84,49 @@ def progress(description: str, total: int | None) -> Iterator[Advance]:
     if not (console.is_terminal and console.file.isatty()):
         yield lambda _: None
         return
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
-    with bar:
+    with Progress(console=console, transient=True) as bar:
         task = bar.add_task(plain(description), total=total)
         yield lambda more: bar.advance(task, more)
+
+
+class Panel(NamedTuple):
+    """One chart of a figure: a bar for each of `bars`, or lines through points `(x, y)`."""
+
+    title: str
+    x_label: str
+    bars: Sequence[float] = ()
+    lines: Mapping[str, Sequence[tuple[float, float]]] = {}
+
+
+def check_plot(path: str) -> None:
+    """Raise if no plot can be drawn there."""
+    if Path(path).suffix.lower() not in (".png", ".svg"):
+        raise ValueError(f"it must end in .png or .svg, got {path!r}")
+    if find_spec("matplotlib") is None:
+        raise RuntimeError(
+            "--plot needs matplotlib, which is not installed: pip install 'torchparquet[plot]'"
+        )
+    directory = Path(path).absolute().parent
+    if not directory.is_dir():
+        raise FileNotFoundError(f"no such directory: {str(directory)!r}")
+
+
+def draw(path: str, title: str, panels: Sequence[Panel]) -> None:
+    """Draw charts, one below the other."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.2 * len(panels)), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title)
+    for index, panel in enumerate(panels, 1):
+        axes = figure.add_subplot(len(panels), 1, index)
+        axes.set(title=panel.title, xlabel=panel.x_label)
+        axes.bar(range(len(panel.bars)), panel.bars)
+        for name, points in panel.lines.items():
+            axes.plot(*zip(*points, strict=True), marker="o", label=name)
+        if panel.lines:
+            axes.set_xscale("log", base=2)
+            axes.set_ylim(bottom=0)
+            axes.legend()
+    figure.savefig(path, dpi=120)

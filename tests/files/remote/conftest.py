@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.files.remote.http_server import RangeServer
+from tests.servers.fixtures import origin
 from torchparquet._impl import native
+
+__all__ = ["origin"]
 
 
 class RecordingStore(native.RemoteStore):
@@ -24,6 +25,7 @@ class RecordingStore(native.RemoteStore):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
+        self.arguments = arguments
         self.with_addresses = arguments["with_addresses"]
         self.etags = arguments["etags"]
         self.max_connections = arguments["max_connections"]
@@ -52,20 +54,6 @@ def memory() -> Iterator[Any]:
     filesystem.pseudo_dirs[:] = [""]
     yield filesystem
     filesystem.store.clear()
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RangeServer]:
-    """A server of the files below `tmp_path/served`."""
-    root = tmp_path / "served"
-    root.mkdir()
-    made = RangeServer(root)
-    thread = threading.Thread(target=made.serve_forever, daemon=True)
-    thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
-    thread.join()
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,6 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from torchparquet.errors import CorruptFileError
 
 WAIT_SECONDS = 60
@@ -36,33 +34,15 @@ class FakeRequest:
 class FakeRemoteStore:
     """Has the methods of `torchparquet._impl.native.RemoteStore`."""
 
-    made: list[FakeRemoteStore] = []  # noqa: RUF012
-
-    def __init__(
-        self, *, paths: list[str], num_bytes: Any, etags: list[str], with_addresses: bool
-    ) -> None:
-        assert len(paths) == len(num_bytes) == len(etags)
-        assert num_bytes.dtype == np.int64
-        self.paths = paths
-        self.num_bytes = num_bytes
-        self.etags = etags
-        self.with_addresses = with_addresses
+    def __init__(self) -> None:
         self.closed = False
         self._requests: queue.Queue[FakeRequest | None] = queue.Queue()
-        self.made.append(self)
 
     def next_request(self) -> FakeRequest | None:
         request = self._requests.get()
         if request is None:
             self._requests.put(None)
         return request
-
-    def give_address(
-        self, request: FakeRequest, url: str, headers: list[str], expires_at: float, ca_file: str
-    ) -> None:
-        assert request.kind == "address"
-        request.answer = (url, headers, expires_at)
-        request.answered.set()
 
     def give_bytes(self, request: FakeRequest, content: Any) -> None:
         assert request.kind == "bytes"

@@ -16,10 +16,10 @@ from typing import Any
 import fsspec
 import pytest
 
-from tests.files.remote.http_server import RangeServer
+from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet._impl.files.remote import addresses
 from torchparquet._impl.files.remote.addresses import address_maker
-from torchparquet._impl.files.remote.fsspec_access import FsspecAccess
+from torchparquet._impl.files.remote.file_access import FileAccess
 
 machine_certificates = addresses._machine_certificates
 
@@ -32,7 +32,7 @@ def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def maker_of(filesystem: Any, scheme: str) -> Any:
-    return address_maker(FsspecAccess(filesystem, scheme, "", ()))
+    return address_maker(FileAccess(filesystem, scheme, "", ()))
 
 
 def fetched(url: str, headers: Sequence[str] = (), **more: str) -> bytes:
@@ -67,19 +67,19 @@ def test_s3_anonymous_is_plain(bucket: tuple[str, Any], s3_url: str) -> None:
 
 
 def test_certificates_are_those_of_the_environment(
-    s3_url: str, server: RangeServer, monkeypatch: pytest.MonkeyPatch
+    s3_url: str, origin: FaultyOrigin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     http = maker_of(fsspec.filesystem("http", skip_instance_cache=True), "http")
     made = {"anon": True, "endpoint_url": s3_url, "skip_instance_cache": True}
     s3 = maker_of(fsspec.filesystem("s3", **made), "s3")
     named = maker_of(fsspec.filesystem("s3", client_kwargs={"verify": "/mine"}, **made), "s3")
     monkeypatch.setattr(addresses, "_machine_certificates", lambda: "/machine")
-    assert (http(server.url, "").ca_file, s3("b/a", "").ca_file) == ("/machine", "/machine")
+    assert (http(origin.url, "").ca_file, s3("b/a", "").ca_file) == ("/machine", "/machine")
     monkeypatch.setenv("CURL_CA_BUNDLE", "/curl")
-    assert (http(server.url, "").ca_file, s3("b/a", "").ca_file) == ("/curl", "/curl")
+    assert (http(origin.url, "").ca_file, s3("b/a", "").ca_file) == ("/curl", "/curl")
     monkeypatch.setenv("SSL_CERT_FILE", "/ssl")
     monkeypatch.setenv("AWS_CA_BUNDLE", "/aws")
-    assert (http(server.url, "").ca_file, s3("b/a", "").ca_file) == ("/ssl", "/aws")
+    assert (http(origin.url, "").ca_file, s3("b/a", "").ca_file) == ("/ssl", "/aws")
     assert named("b/a", "").ca_file == "/mine"
 
 
@@ -122,17 +122,17 @@ def test_s3_with_odd_options_goes_through_the_broker(
     assert maker_of(filesystem, "s3")("bucket/a", "") is None
 
 
-def test_http_is_itself_with_the_users_headers(server: RangeServer) -> None:
-    (server.root / "a b.parquet").write_bytes(b"0123456789")
+def test_http_is_itself_with_the_users_headers(origin: FaultyOrigin) -> None:
+    origin.put("a b.parquet", b"0123456789")
     filesystem = fsspec.filesystem(
         "http", client_kwargs={"headers": {"A": "1"}}, headers={"B": "2"}, skip_instance_cache=True
     )
-    address = maker_of(filesystem, "http")(f"{server.url}/a b.parquet?q=1", "")
-    assert address.url == f"{server.url}/a%20b.parquet?q=1"
+    address = maker_of(filesystem, "http")(f"{origin.url}/a b.parquet?q=1", "")
+    assert address.url == f"{origin.url}/a%20b.parquet?q=1"
     assert address.headers == ("A: 1", "B: 2")
     assert fetched(address.url, address.headers) == b"0123456789"
     odd = fsspec.filesystem("http", client_kwargs={"auth": ("a", "b")}, skip_instance_cache=True)
-    assert maker_of(odd, "http")(f"{server.url}/a", "") is None
+    assert maker_of(odd, "http")(f"{origin.url}/a", "") is None
 
 
 def test_gcs_has_a_token_and_a_generation(monkeypatch: Any) -> None:

@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import subprocess
-import sys
-import textwrap
 import threading
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.files.remote.fake_native import FakeRemoteStore
-from torchparquet._impl.files.remote.addresses import Address
-from torchparquet._impl.files.remote.broker import Broker, BrokeredFiles
-from torchparquet._impl.files.remote.file_access import Patience
-from torchparquet._impl.files.remote.fsspec_access import FsspecAccess
-from torchparquet._impl.files.remote.stamps import entity_tag, http_date, may_be_same, stamp_of
+from torchparquet._impl.files.discovery import find_sources
+from torchparquet._impl.files.remote.broker import Broker
+from torchparquet._impl.files.remote.file_access import entity_tag, http_date, may_be_same, stamp_of
 from torchparquet.errors import CorruptFileError
 
 
 class Files:
     """Three files in memory behind a broker."""
 
-    def __init__(self, memory: Any, make_address: Any = None, max_tries: int = 1) -> None:
-        self.access = FsspecAccess(memory, "memory", "", ("s3cr3t",))
+    def __init__(self, memory: Any, max_tries: int = 1) -> None:
         for number in range(3):
             memory.pipe_file(f"/f{number}", bytes(range(100)))
-        entries = [self.access.look_up(f"/f{number}") for number in range(3)]
-        found = [entry for entry in entries if entry is not None]
-        self.store = FakeRemoteStore(
-            paths=[f"memory://f{number}" for number in range(3)],
-            num_bytes=np.full(3, 100, np.int64),
-            etags=[""] * 3,
-            with_addresses=make_address is not None,
-        )
-        self.files = BrokeredFiles(
-            self.access,
-            [entry.name for entry in found],
-            [entry.num_bytes for entry in found],
-            [entry.stamp for entry in found],
-            make_address,
-            patience=Patience(max_tries),
-        )
-        self.broker = Broker(self.store, self.files)
+        self.store = FakeRemoteStore()
+        files = find_sources([f"memory://f{number}" for number in range(3)]).remote
+        assert files is not None
+        files.storage.access().secrets = ("s3cr3t",)
+        files = replace(files, fetch={"max_tries": max_tries})
+        self.broker = Broker(self.store, files)  # type: ignore[arg-type]
 
 
 def test_bytes(memory: Any) -> None:
@@ -53,22 +35,6 @@ def test_bytes(memory: Any) -> None:
     assert made.store.read(2, 0, 100) == bytes(range(100))
     made.broker.close()
     assert made.store.closed
-
-
-def test_many_requests_at_once(memory: Any) -> None:
-    made = Files(memory)
-    answers: dict[int, bytes] = {}
-
-    def ask(offset: int) -> None:
-        answers[offset] = made.store.read(offset % 3, offset, 10)
-
-    threads = [threading.Thread(target=ask, args=(offset,)) for offset in range(90)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == {offset: bytes(range(offset, offset + 10)) for offset in range(90)}
-    made.broker.close()
 
 
 def test_failures_name_the_file(memory: Any, monkeypatch: Any) -> None:
@@ -187,62 +153,6 @@ def test_the_end_does_not_wait_for_another_try(memory: Any, monkeypatch: Any) ->
     made.broker.close()
     reader.join(60)
     assert len(failures) == 1
-
-
-def test_addresses(memory: Any) -> None:
-    asked = []
-
-    def make(name: str, stamp: str) -> Address | None:
-        asked.append((name, stamp.partition(" ")[0]))
-        if name == "/f1":
-            raise PermissionError("no")
-        return None if name == "/f2" else Address("https://a/f0", ("A: 1",), 12.0)
-
-    made = Files(memory, make)
-    assert made.store.ask(kind="address", file=0) == ("https://a/f0", ["A: 1"], 12.0)
-    with pytest.raises(
-        OSError, match="refuses access: no, cannot make an address of 'memory://f1'"
-    ):
-        made.store.ask(kind="address", file=1, refused=True)
-    with pytest.raises(OSError, match="gives no address of the file: 'memory://f2'"):
-        made.store.ask(kind="address", file=2)
-    assert asked == [("/f0", "created"), ("/f1", "created"), ("/f2", "created")]
-    made.broker.close()
-
-
-def _close_in_child(made: Files, queue: Any) -> None:
-    made.broker.close()
-    queue.put(made.store.closed)
-
-
-def test_a_forked_child_leaves_the_brokers_of_its_parent_alone(memory: Any) -> None:
-    made = Files(memory)
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    child = context.Process(target=_close_in_child, args=(made, queue))
-    child.start()
-    assert queue.get(timeout=60) is False
-    child.join(60)
-    assert child.exitcode == 0
-    assert made.store.read(0, 0, 1) == b"\0"
-    made.broker.close()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "signal.raise_signal(signal.SIGINT)"])
-def test_the_exit_joins_the_threads(end: str) -> None:
-    program = f"""
-        import fsspec, signal, sys
-        sys.path.insert(0, {str(sys.path[0])!r})
-        from tests.files.remote.test_broker import Files
-        made = Files(fsspec.filesystem("memory"))
-        made.store.read(0, 0, 5)
-        {end}
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    expected = 0 if not end else 3 if "SystemExit" in end else -2
-    assert done.returncode == expected, done.stderr
 
 
 def test_stamps() -> None:

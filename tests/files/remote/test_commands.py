@@ -61,7 +61,7 @@ def test_the_demo_trains_on_s3(
 ) -> None:
     name, filesystem = bucket
     upload(tree, filesystem, f"{name}/root")
-    arguments = ["--data", f"s3://{name}/root/*/*.parquet", "--epochs=1", "--batch-size=32"]
+    arguments = [f"s3://{name}/root/*/*.parquet", "--epochs=1", "--batch-size=32"]
     report = report_of(capsys, "demo", *arguments, *options_of(s3_options))
     assert report["holds"]
     assert report["rows"] == sum(rank["rows"] for rank in report["epochs"][0]["ranks"])

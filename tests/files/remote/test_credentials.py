@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.files.remote.http_server import RangeServer
+from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import ParquetDataset
 from torchparquet._impl.files.remote.urls import redacted, secrets_of, without_credentials
 
@@ -23,46 +23,46 @@ def everything_of(dataset: ParquetDataset) -> str:
     return "\n".join([*texts, *manifest.files, manifest.root])
 
 
-def test_presigned_urls(tree: Path, server: RangeServer, tmp_path: Path) -> None:
+def test_presigned_urls(tree: Path, origin: FaultyOrigin, tmp_path: Path) -> None:
     for number in (0, 1):
         path = tree / "day=0" / f"part-{number}.parquet"
-        (server.root / path.name).write_bytes(path.read_bytes())
-    urls = [f"{server.url}/part-{n}.parquet?X-Signature={SECRET}&n={n}" for n in (0, 1)]
+        origin.put(path.name, path.read_bytes())
+    urls = [f"{origin.url}/part-{n}.parquet?X-Signature={SECRET}&n={n}" for n in (0, 1)]
     cache = tmp_path / "cache"
     for _ in range(2):
         dataset = ParquetDataset(urls, batch_size=10, manifest_cache=cache)
         assert sum(len(batch["id"]) for batch in dataset) == 200
-        assert dataset.manifest.files[1] == f"{server.url}/part-1.parquet"
+        assert dataset.manifest.files[1] == f"{origin.url}/part-1.parquet"
         assert SECRET not in everything_of(dataset)
         assert SECRET.encode() not in cache.read_bytes()
         again = pickle.loads(pickle.dumps(dataset))
         assert sum(len(batch["id"]) for batch in again) == 200
-    reads = [path for _, path, headers in server.requests if "Range" in headers]
+    reads = [request.target for request in origin.requests if request.header("Range")]
     assert reads
     assert all(SECRET in path for path in reads)
-    (server.root / "part-1.parquet").unlink()
+    origin.delete("part-1.parquet")
     with pytest.raises(FileNotFoundError) as caught:
         ParquetDataset(urls, batch_size=10)
-    assert f"{server.url}/part-1.parquet" in str(caught.value)
+    assert f"{origin.url}/part-1.parquet" in str(caught.value)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_urls_that_differ_in_their_query_alone(tree: Path, server: RangeServer) -> None:
+def test_urls_that_differ_in_their_query_alone(tree: Path, origin: FaultyOrigin) -> None:
     content = (tree / "day=0" / "part-0.parquet").read_bytes()
-    (server.root / "get").write_bytes(content)
-    urls = [f"{server.url}/get?id={n}" for n in (1, 2)]
+    origin.put("get", content)
+    urls = [f"{origin.url}/get?id={n}" for n in (1, 2)]
     dataset = ParquetDataset(urls, batch_size=10)
-    assert dataset.manifest.files == (f"{server.url}/get", f"{server.url}/get#2")
+    assert dataset.manifest.files == (f"{origin.url}/get", f"{origin.url}/get#2")
     assert sum(len(batch["id"]) for batch in dataset) == 200
     with pytest.raises(ValueError, match="named only once"):
         ParquetDataset([urls[0], urls[0]], batch_size=10)
 
 
-def test_user_of_a_url(tree: Path, server: RangeServer) -> None:
+def test_user_of_a_url(tree: Path, origin: FaultyOrigin) -> None:
     path = tree / "day=0" / "part-0.parquet"
-    (server.root / path.name).write_bytes(path.read_bytes())
-    server.wanted = {"Authorization": "Basic bWU6czNjcjN0LW9mLXRoZS10ZXN0"}
-    url = f"{server.url}/{path.name}"
+    origin.put(path.name, path.read_bytes())
+    origin.wanted = {"Authorization": "Basic bWU6czNjcjN0LW9mLXRoZS10ZXN0"}
+    url = f"{origin.url}/{path.name}"
     dataset = ParquetDataset(url.replace("//", f"//me:{SECRET}@"), batch_size=10)
     assert dataset.manifest.files == (url,)
     assert sum(len(batch["id"]) for batch in dataset) == 100

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import multiprocessing
-import os
 import pickle
 import threading
 from collections.abc import Callable
@@ -14,17 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
-import numpy as np
 import pytest
 import torch
 
 from tests.files.remote.conftest import RecordingStore
-from tests.files.remote.http_server import RangeServer
+from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import CorruptFileError, ParquetDataset, mix
+from torchparquet._impl.files.discovery import find_sources
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.manifest_cache import shared_manifest
+from torchparquet._impl.files.manifest_cache import open_manifest
 from torchparquet._impl.files.manifest_reading import read_manifest
-from torchparquet._impl.files.remote.remote_files import find_remote_files
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.native import has_http
 
@@ -150,18 +148,18 @@ def test_s3_by_pyarrow(
 
 
 @pytest.mark.mostly_long(every=2)
-def test_http(tree: Path, server: RangeServer) -> None:
+def test_http(tree: Path, origin: FaultyOrigin) -> None:
     for path in tree.rglob("part-[0-3].parquet"):
-        (server.root / path.name).write_bytes(path.read_bytes())
-    urls = [f"{server.url}/part-{number}.parquet" for number in range(4)]
-    server.wanted = {"Authorization": "Bearer t0ken-of-the-test"}
+        origin.put(path.name, path.read_bytes())
+    urls = [f"{origin.url}/part-{number}.parquet" for number in range(4)]
+    origin.wanted = {"Authorization": "Bearer t0ken-of-the-test"}
     with pytest.raises(PermissionError, match=rf"refuses access: HTTP 401.*{urls[0]}"):
         ParquetDataset(urls, batch_size=32)
     local = ParquetDataset([*sorted(tree.rglob("part-[0-3].parquet"))], batch_size=32)
     for options in (
-        {"headers": server.wanted},
-        {"client_kwargs": {"headers": server.wanted}},
-        dict(server.wanted),  # as pandas takes them
+        {"headers": origin.wanted},
+        {"client_kwargs": {"headers": origin.wanted}},
+        dict(origin.wanted),  # as pandas takes them
     ):
         dataset = ParquetDataset(urls, batch_size=32, storage_options=options)
         assert rows(dataset) == rows(local)
@@ -177,14 +175,6 @@ def test_local_file_systems_are_local(tree: Path, native_store: type[RecordingSt
     assert not native_store.made
 
 
-def test_a_file_that_changed_is_an_error(tree: Path, memory: Any) -> None:
-    upload(tree, memory, "/root")
-    dataset = ParquetDataset("memory://root", **OPTIONS)
-    memory.pipe_file("/root/day=1/part-3.parquet", (tree / "day=0/part-0.parquet").read_bytes())
-    with pytest.raises(CorruptFileError, match=r"has changed.*memory://root/day=1/part-3\.parquet"):
-        rows(dataset)
-
-
 def test_s3_file_that_changed_is_an_error(
     tree: Path, bucket: tuple[str, Any], s3_options: dict[str, Any]
 ) -> None:
@@ -194,14 +184,6 @@ def test_s3_file_that_changed_is_an_error(
     content = (tree / "day=0/part-0.parquet").read_bytes()
     filesystem.pipe_file(f"{name}/root/day=1/part-3.parquet", content)
     with pytest.raises(CorruptFileError, match=r"part-3\.parquet"):
-        rows(dataset)
-
-
-def test_a_file_that_is_gone_is_an_error(tree: Path, memory: Any) -> None:
-    upload(tree, memory, "/root")
-    dataset = ParquetDataset("memory://root", **OPTIONS)
-    memory.rm("/root/day=1/part-3.parquet")
-    with pytest.raises(FileNotFoundError, match=r"memory://root/day=1/part-3\.parquet"):
         rows(dataset)
 
 
@@ -238,14 +220,6 @@ def test_manifest_cache(
     third = ParquetDataset("memory://root", manifest_cache=cache, **OPTIONS)
     assert len(native_store.made) == count + 1
     assert third.manifest.fingerprint != first.manifest.fingerprint
-
-
-def test_filters(tree: Path, memory: Any) -> None:
-    upload(tree, memory, "/root")
-    for filters in ([("day", "=", 1)], [("id", "<", 60)]):
-        dataset = ParquetDataset("memory://root", filters=filters, **OPTIONS)
-        local = ParquetDataset(tree, filters=filters, **OPTIONS)
-        assert rows(dataset) == rows(local)
 
 
 def test_copies_and_pickles(tree: Path, memory: Any) -> None:
@@ -313,15 +287,6 @@ def test_a_forked_child_makes_its_own_connections(
     dataset.close()
 
 
-def test_workers(tree: Path, memory: Any) -> None:
-    upload(tree, memory, "/root")
-    dataset = ParquetDataset("memory://root", **OPTIONS)
-    loader = torch.utils.data.DataLoader(
-        dataset, batch_size=None, num_workers=2, multiprocessing_context="fork"
-    )
-    assert sorted(rows(loader)) == list(range(400))
-
-
 def broker_threads() -> set[threading.Thread]:
     gc.collect()  # Data sets of other tests may wait for it.
     return {thread for thread in threading.enumerate() if "torchparquet" in thread.name}
@@ -356,15 +321,6 @@ def test_threads_do_not_keep_a_data_set_alive(tree: Path, memory: Any) -> None:
         assert not thread.is_alive()
 
 
-def test_manifest_says_nothing_of_processes(tree: Path, memory: Any) -> None:
-    upload(tree, memory, "/root")
-    manifest = pickle.loads(pickle.dumps(read_manifest("memory://root")))
-    assert manifest.remote is not None
-    assert manifest.remote.paths == manifest.files
-    assert np.array_equal(manifest.file_num_bytes, manifest.remote.num_bytes)
-    assert os.getpid() > 0
-
-
 def test_one_rank_lists_for_all(tree: Path, memory: Any) -> None:
     upload(tree, memory, "/root")
     left: dict[str, bytes] = {}
@@ -372,11 +328,9 @@ def test_one_rank_lists_for_all(tree: Path, memory: Any) -> None:
     def share(what: str, work: Callable[[], bytes]) -> bytes:
         return left.setdefault(what, work())
 
-    first = find_remote_files(["memory://root"], StorageArguments(share=share))
+    first = find_sources(["memory://root"], StorageArguments(share=share))
     memory.rm("/root/day=0/part-0.parquet")
-    second = find_remote_files(["memory://root"], StorageArguments(share=share))
-    assert first is not None
-    assert second is not None
+    second = find_sources(["memory://root"], StorageArguments(share=share))
     assert second.paths == first.paths
     assert second.stamps == first.stamps
     assert list(left) == ['["memory", "memory://root", false]']
@@ -392,7 +346,7 @@ def test_one_rank_reads_footers_for_all(tree: Path, memory: Any) -> None:
         return left[what]
 
     def select(share: Any) -> Manifest:
-        return shared_manifest(
+        return open_manifest(
             "memory://root",
             None,
             None,

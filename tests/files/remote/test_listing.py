@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from torchparquet._impl.files.discovery import discover_files
-from torchparquet._impl.files.remote.remote_files import find_remote_files
+from torchparquet._impl.files.discovery import find_sources
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet.errors import CorruptFileError
 
@@ -110,12 +109,7 @@ def found(paths: Any, root: str, arguments: StorageArguments | None = None) -> A
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            if arguments is None:
-                files = discover_files(paths)
-            else:
-                listing = find_remote_files([paths] if isinstance(paths, str) else paths, arguments)
-                assert listing is not None
-                files = list(listing.paths)
+            files = find_sources(paths, arguments or NO_OPTIONS).paths
         except (OSError, ValueError) as error:
             return type(error)
     assert all(file.startswith(f"{root}/") for file in files)
@@ -190,11 +184,10 @@ def test_random_patterns_match_as_on_disk(tmp_path: Path, memory: Any) -> None:
 
 def test_sequence_keeps_its_order_and_names_each_file_once(in_memory: str) -> None:
     paths = [f"{in_memory}/day=2", f"{in_memory}/a.parquet", f"{in_memory}/day=1/*.pq"]
-    listing = find_remote_files(paths, NO_OPTIONS)
-    assert listing is not None
+    listing = find_sources(paths, NO_OPTIONS)
     assert listing.paths[-2:] == (f"{in_memory}/a.parquet", f"{in_memory}/day=1/a.pq")
     with pytest.raises(ValueError, match=r"named only once.*day=1/a\.pq"):
-        find_remote_files([f"{in_memory}/day=1", f"{in_memory}/day=1/a.pq"], NO_OPTIONS)
+        find_sources([f"{in_memory}/day=1", f"{in_memory}/day=1/a.pq"], NO_OPTIONS)
 
 
 def test_empty_file_is_an_error(memory: Any) -> None:
@@ -204,9 +197,8 @@ def test_empty_file_is_an_error(memory: Any) -> None:
         with pytest.raises(
             CorruptFileError, match=r"empty file \(0 bytes\).*memory://d/a\.parquet"
         ):
-            find_remote_files([path], NO_OPTIONS)
-    listing = find_remote_files(["memory://d"], NO_OPTIONS, empty_files=True)
-    assert listing is not None
+            find_sources([path], NO_OPTIONS)
+    listing = find_sources(["memory://d"], NO_OPTIONS, empty_files=True)
     assert listing.num_bytes == (0, 4)
 
 
@@ -219,8 +211,7 @@ def test_objects_that_mark_directories_are_no_files(
         filesystem.call_s3("put_object", Bucket=name, Key=marker, Body=b"")
     filesystem.pipe_file(f"{name}/d/e.parquet/b.parquet", b"PAR1")
     for path in (f"s3://{name}/d", f"s3://{name}/d/", f"s3://{name}/*", f"s3://{name}/d/**"):
-        listing = find_remote_files([path], StorageArguments(s3_options))
-        assert listing is not None
+        listing = find_sources([path], StorageArguments(s3_options))
         files = [file.removeprefix(f"s3://{name}/") for file in listing.paths]
         assert files == ["d/a.parquet", "d/e.parquet/b.parquet"], path
 
@@ -228,10 +219,10 @@ def test_objects_that_mark_directories_are_no_files(
 def test_missing_path_names_itself(in_memory: str) -> None:
     for name in ("none", "none.parquet", "none*"):
         with pytest.raises(FileNotFoundError) as caught:
-            find_remote_files([f"{in_memory}/{name}"], NO_OPTIONS)
+            find_sources([f"{in_memory}/{name}"], NO_OPTIONS)
         assert caught.value.filename == f"{in_memory}/{name}"
 
 
 def test_a_pattern_spells_out_the_bucket(s3_options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"must spell out the bucket.*s3://\*/a"):
-        find_remote_files(["s3://*/a.parquet"], StorageArguments(s3_options))
+        find_sources(["s3://*/a.parquet"], StorageArguments(s3_options))

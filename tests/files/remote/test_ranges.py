@@ -14,46 +14,46 @@ import pytest
 
 from tests.servers.faults import Fault, Kind
 from tests.servers.faulty_origin import FaultyOrigin
-from torchparquet._impl.files.remote.file_access import PATIENT, patiently
-from torchparquet._impl.files.remote.fsspec_access import FsspecAccess
+from torchparquet._impl.files.remote.failures import Patience, patiently
+from torchparquet._impl.files.remote.file_access import FileAccess
 
 CONTENT = bytes(range(256)) * 8
 Monkey = pytest.MonkeyPatch
 
 
-def of_http(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FsspecAccess, str]:
+def of_http(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FileAccess, str]:
     made = fsspec.filesystem("http", skip_instance_cache=True)
-    return FsspecAccess(made, "http", "", ()), origin.url_of("a")
+    return FileAccess(made, "http", "", ()), origin.url_of("a")
 
 
-def of_s3(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FsspecAccess, str]:
+def of_s3(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FileAccess, str]:
     s3fs = pytest.importorskip("s3fs")
     made = s3fs.S3FileSystem(
         anon=True, endpoint_url=origin.url, cache_regions=False, skip_instance_cache=True
     )
-    return FsspecAccess(made, "s3", "", ()), "bucket/a"
+    return FileAccess(made, "s3", "", ()), "bucket/a"
 
 
-def of_s3_by_region(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FsspecAccess, str]:
+def of_s3_by_region(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FileAccess, str]:
     access, name = of_s3(origin, monkeypatch)
     access.filesystem.cache_regions = True
     return access, name
 
 
-def of_gcs(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FsspecAccess, str]:
+def of_gcs(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FileAccess, str]:
     gcsfs = pytest.importorskip("gcsfs.core")  # that of the package asks for more by gRPC
     made = gcsfs.GCSFileSystem(token="anon", endpoint_url=origin.url, skip_instance_cache=True)
-    return FsspecAccess(made, "gs", "", ()), "bucket/a"
+    return FileAccess(made, "gs", "", ()), "bucket/a"
 
 
-def of_azure(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FsspecAccess, str]:
+def of_azure(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FileAccess, str]:
     adlfs = pytest.importorskip("adlfs")
     text = f"AccountName=account;AccountKey=a2V5;BlobEndpoint={origin.url}/account"
     made = adlfs.AzureBlobFileSystem(connection_string=text, skip_instance_cache=True)
-    return FsspecAccess(made, "az", "", ()), "bucket/a"
+    return FileAccess(made, "az", "", ()), "bucket/a"
 
 
-def of_hub(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FsspecAccess, str]:
+def of_hub(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FileAccess, str]:
     hub = pytest.importorskip("huggingface_hub")
     made = hub.HfFileSystem(endpoint=origin.url, token=False, skip_instance_cache=True)
     name = "datasets/me/data/a"
@@ -62,16 +62,16 @@ def of_hub(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FsspecAccess, str
     monkeypatch.setattr(made, "resolve_path", lambda *_, **__: resolved)
     monkeypatch.setattr(made, "info", lambda *_, **__: info)
     monkeypatch.setattr(made, "url", lambda *_, **__: origin.url_of("a"))
-    return FsspecAccess(made, "hf", "", ()), name
+    return FileAccess(made, "hf", "", ()), name
 
 
-def of_http_in_another(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FsspecAccess, str]:
+def of_http_in_another(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[FileAccess, str]:
     inner, _ = of_http(origin, monkeypatch)
     made = fsspec.filesystem("dir", path=origin.url, fs=inner.filesystem, skip_instance_cache=True)
-    return FsspecAccess(made, "dir", "", ()), "a"
+    return FileAccess(made, "dir", "", ()), "a"
 
 
-LIBRARIES: dict[str, Callable[[FaultyOrigin, Monkey], tuple[FsspecAccess, str]]] = {
+LIBRARIES: dict[str, Callable[[FaultyOrigin, Monkey], tuple[FileAccess, str]]] = {
     "http": of_http,
     "http in another": of_http_in_another,
     "s3": of_s3,
@@ -96,13 +96,13 @@ def origin() -> Iterator[FaultyOrigin]:
 @pytest.fixture(params=LIBRARIES)
 def store(
     request: pytest.FixtureRequest, origin: FaultyOrigin, monkeypatch: Monkey
-) -> tuple[FsspecAccess, str]:
+) -> tuple[FileAccess, str]:
     return LIBRARIES[request.param](origin, monkeypatch)
 
 
 @pytest.mark.parametrize(("begin", "count"), [(0, 10), (100, 50), (2000, 48), (2000, 500)])
 def test_the_range_that_is_asked_for_comes(
-    store: tuple[FsspecAccess, str], begin: int, count: int
+    store: tuple[FileAccess, str], begin: int, count: int
 ) -> None:
     access, name = store
     assert access.read(name, begin, count) == CONTENT[begin : begin + count]
@@ -110,7 +110,7 @@ def test_the_range_that_is_asked_for_comes(
 
 @pytest.mark.parametrize("kind", ["wrong range", "wrong header", "no header", "whole"])
 def test_another_range_is_an_error(
-    origin: FaultyOrigin, store: tuple[FsspecAccess, str], kind: Kind
+    origin: FaultyOrigin, store: tuple[FileAccess, str], kind: Kind
 ) -> None:
     access, name = store
     access.read(name, 0, 4)
@@ -121,7 +121,7 @@ def test_another_range_is_an_error(
 
 
 @pytest.fixture
-def plain_store(store: tuple[FsspecAccess, str]) -> tuple[FsspecAccess, str]:
+def plain_store(store: tuple[FileAccess, str]) -> tuple[FileAccess, str]:
     """One whose library takes answers without a range."""
     if store[0].scheme == "az":
         pytest.skip("Azure's library wants a Content-Range in each answer")
@@ -129,7 +129,7 @@ def plain_store(store: tuple[FsspecAccess, str]) -> tuple[FsspecAccess, str]:
 
 
 def test_all_of_an_object_is_right_where_all_was_asked_for(
-    origin: FaultyOrigin, plain_store: tuple[FsspecAccess, str]
+    origin: FaultyOrigin, plain_store: tuple[FileAccess, str]
 ) -> None:
     access, name = plain_store
     origin.script.add("GET *", [Fault("whole")])
@@ -137,7 +137,7 @@ def test_all_of_an_object_is_right_where_all_was_asked_for(
 
 
 def test_a_store_without_ranges_is_asked_once(
-    origin: FaultyOrigin, plain_store: tuple[FsspecAccess, str]
+    origin: FaultyOrigin, plain_store: tuple[FileAccess, str]
 ) -> None:
     """It would answer another request in the same way."""
     access, name = plain_store
@@ -148,16 +148,16 @@ def test_a_store_without_ranges_is_asked_once(
         pytest.fail("it is asked again")
 
     with pytest.raises(OSError, match=r"cannot read '.*a': the store ignores ranges .* copy the f"):
-        patiently(lambda: access.read(name, 100, 50), PATIENT, wait)
+        patiently(lambda: access.read(name, 100, 50), Patience(), wait)
 
 
 def test_the_text_of_an_error_in_place_of_an_object_is_asked_for_again(
-    origin: FaultyOrigin, store: tuple[FsspecAccess, str]
+    origin: FaultyOrigin, store: tuple[FileAccess, str]
 ) -> None:
     access, name = store
     access.read(name, 0, 4)
     origin.script.add("GET *", [Fault("error body")])
-    read = patiently(lambda: access.read(name, 100, 50), PATIENT, lambda _: False)
+    read = patiently(lambda: access.read(name, 100, 50), Patience(), lambda _: False)
     assert read == CONTENT[100:150]
 
 
@@ -177,7 +177,7 @@ def test_a_version_with_other_parts_is_read_with_a_warning(
     if library.startswith("huggingface_hub"):
         monkeypatch.setitem(sys.modules, "huggingface_hub.utils", ModuleType("utils"))
     made = type("Unknown", (Unknown,), {"__module__": library})()
-    access = FsspecAccess(made, "x", "", ())
+    access = FileAccess(made, "x", "", ())
     with pytest.warns(UserWarning, match=r"not compared with the ranges .*another version"):
         assert access.read("a", 100, 50) == CONTENT[100:150]
     with warnings.catch_warnings():
@@ -186,7 +186,7 @@ def test_a_version_with_other_parts_is_read_with_a_warning(
 
 
 def test_an_open_file_has_no_bytes_of_another_range(
-    origin: FaultyOrigin, store: tuple[FsspecAccess, str]
+    origin: FaultyOrigin, store: tuple[FileAccess, str]
 ) -> None:
     access, name = store
     with access.open(name) as file:

@@ -17,9 +17,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.utils import infer_storage_options
 
 from torchparquet import ParquetDataset
-from torchparquet._impl.files.remote.option_names import fsspec_options
-from torchparquet._impl.files.remote.remote_files import find_remote_files
+from torchparquet._impl.files.discovery import find_sources
 from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.files.remote.storage_options import fsspec_options
 
 PACKAGES = {
     "s3": "s3fs",
@@ -157,6 +157,52 @@ def test_names_of_other_packages() -> None:
     assert fsspec_options("https", headers) == made
 
 
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        ({"max_retries": 0}, {"max_tries": 1}),
+        ({"max_retries": "3", "key": "k"}, {"max_tries": 4}),  # as Polars takes them
+        ({"retry_timeout_ms": 1500}, {"max_seconds": 1.5}),
+        ({"max_connections": 7, "hedges": "false"}, {"max_connections": 7, "hedges": False}),
+    ],
+)
+def test_the_patience_of_the_client_is_no_option_of_a_library(
+    memory: Any, options: dict[str, Any], arguments: dict[str, Any], native_store: Any
+) -> None:
+    pq.write_table(pa.table({"x": [1]}), (file := pa.BufferOutputStream()))
+    memory.pipe_file("/a.parquet", file.getvalue().to_pybytes())
+    given = {name: value for name, value in options.items() if name != "key"}
+    for more in ({"storage_options": options}, {"storage_options": given, "filesystem": memory}):
+        ParquetDataset("memory://a.parquet", batch_size=1, **more)
+        assert arguments.items() <= native_store.made[-1].arguments.items()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_retry": 1}, "did you mean 'max_retries': 'max_retry'"),
+        ({"max_tries": 1}, "did you mean 'max_retries': 'max_tries'"),
+        ({"hedge": False}, "did you mean 'hedges': 'hedge'"),
+        ({"retry_max_backoff_ms": 5}, "must not set how long to wait .*'retry_max_backoff_ms'"),
+        ({"max_retries": -1}, r"storage_options\['max_retries'\] must be >= 0"),
+        ({"retry_timeout_ms": 0}, r"storage_options\['retry_timeout_ms'\] must be >= 1"),
+        ({"max_connections": "many"}, r"storage_options\['max_connections'\] must be an int"),
+        ({"hedges": 2}, r"storage_options\['hedges'\] must be a bool"),
+    ],
+)
+@pytest.mark.parametrize("url", ["memory://a.parquet", "s3://b/a", "http://127.0.0.1:9/a"])
+def test_wrong_options_of_the_client(url: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        ParquetDataset(url, batch_size=4, storage_options=options)
+
+
+def test_options_of_libraries_are_not_taken_for_those_of_the_client(s3_url: str) -> None:
+    """s3fs has one that is spelled like `max_connections`."""
+    options = {"key": "k", "secret": "s", "endpoint_url": s3_url, "max_concurrency": 3}
+    with pytest.raises(FileNotFoundError):
+        ParquetDataset("s3://none/a.parquet", batch_size=4, storage_options=options)
+
+
 class HostFileSystem(MemoryFileSystem):
     """One whose URLs name a host, and whose names do not; like that of sftp."""
 
@@ -185,23 +231,22 @@ def test_urls_with_hosts_and_users() -> None:
     for number in range(2):
         HostFileSystem(skip_instance_cache=True).pipe_file(f"/d/{number}.parquet", b"PAR1")
     for path in ("d", "d/", "d/*.parquet", "d/0.parquet"):
-        found = find_remote_files([f"hostfs://me:s3cr3t@host/{path}"], StorageArguments())
-        assert found is not None
+        found = find_sources([f"hostfs://me:s3cr3t@host/{path}"], StorageArguments())
         assert found.paths[0] == "hostfs://host/d/0.parquet"
         assert "s3cr3t" not in repr(found)
         again = pickle.loads(pickle.dumps(found))
-        with again.open(found.paths[0]) as file:
+        with again.remote.open(found.paths[0]) as file:
             assert file.read() == b"PAR1"
         assert HostFileSystem.hosts[-1] == {"host": "host", "username": "me", "password": "s3cr3t"}
     with pytest.raises(ValueError, match="all of one store"):
-        find_remote_files(["hostfs://a/d", "hostfs://b/d"], StorageArguments())
+        find_sources(["hostfs://a/d", "hostfs://b/d"], StorageArguments())
 
 
 def test_chains(memory: Any) -> None:
     memory.pipe_file("/d/a.parquet", b"PAR1")
-    found = find_remote_files(["simplecache::memory://d"], StorageArguments())
-    assert found is not None
-    with found.open(found.paths[0]) as file:
+    found = find_sources(["simplecache::memory://d"], StorageArguments())
+    assert found.remote is not None
+    with found.remote.open(found.paths[0]) as file:
         assert file.read() == b"PAR1"
 
 
@@ -213,13 +258,11 @@ def test_other_file_systems_by_url_and_object(tmp_path: Path) -> None:
     memory.pipe_file("/d/a.parquet", b"PAR1")
     wrapped = pafs.PyFileSystem(pafs.FSSpecHandler(memory))
     for paths, filesystem in (("d", memory), ("/d", wrapped), ("memory://d", memory)):
-        found = find_remote_files([paths], StorageArguments(filesystem=filesystem))
-        assert found is not None
+        found = find_sources([paths], StorageArguments(filesystem=filesystem))
         assert found.paths == ("memory://d/a.parquet",)
     inner = pafs._MockFileSystem()
     with inner.open_output_stream("b.parquet") as file:
         file.write(b"PAR1")
-    found = find_remote_files(["b.parquet"], StorageArguments(filesystem=inner))
-    assert found is not None
+    found = find_sources(["b.parquet"], StorageArguments(filesystem=inner))
     assert found.paths == ("mock://b.parquet",)
     memory.store.clear()

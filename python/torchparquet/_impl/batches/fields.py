@@ -26,7 +26,7 @@ class Field:
         items: None, or n if a value is n items. The shape is then ``[B, n]`` from one source, with
             a mask of ``[B]``, or ``[N, n]`` in lists.
         num_offsets: The number of offsets between a row and its items. Above 0 the field is a
-            :class:`~torchparquet.jagged.Jagged` whose values have the dtype.
+            `Jagged` whose values have the dtype.
         length: L if lists are a tensor of shape ``[B, L]``, or ``[B, L * n]``; else None.
         words: The vocabulary, encoded in UTF-8; None if strings stay strings.
         default: The value of rows of files that lack a column, representable in ``dtype``, or bytes

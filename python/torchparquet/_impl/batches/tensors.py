@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import chain, repeat, starmap
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch._C import _from_dlpack
 
 from torchparquet._impl.batches.pack import boundaries_of
+from torchparquet._impl.native import SlabPiece
 from torchparquet.errors import ListLengthError
 from torchparquet.jagged import Jagged
-from torchparquet.options import Boundaries
 
 if TYPE_CHECKING:
     from torchparquet._impl.batches.fields import Field
@@ -27,172 +29,193 @@ _MARKS = "<marks>"
 Batch: TypeAlias = dict[str, Any]
 
 
+# What every torch takes by DLPack.
+_DLPACK_DTYPES = {
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+}
+
+
 @dataclass(frozen=True)
-class _Block:
-    """Tensors of one dtype that lie side by side in the slab, evenly spaced.
+class _Span:
+    """Where the items of one tensor are in a slab; `begin` counts items."""
 
-    Attributes:
-        step: The distance from one to the next, in items; it has room for a full batch.
-    """
-
+    name: str
     dtype: torch.dtype
     begin: int
-    step: int
-    names: tuple[str, ...]
-    width: int | None
+    width: int | None = None
     num_extra: int = 0
 
 
-@dataclass(frozen=True)
-class _JaggedBlock:
-    """A field of variable length: its first offsets, and its row mask, are in the slab.
+class _Cuts(NamedTuple):
+    """How slabs are cut into the tensors of `num_rows` rows: for each dtype, and which parts."""
 
-    Attributes:
-        valid_begin: The beginning of the mask, in bytes from the slab's start; -1 for none.
-        names: The name of the field, and those of its masks of rows and of values, if any.
-    """
-
-    dtype: torch.dtype
-    valid_begin: int
-    items: int | None
-    names: tuple[str, ...]
+    num_rows: int
+    splits: list[tuple[torch.dtype, list[int]]]
+    pick: Callable[[Sequence[Tensor]], Iterable[Tensor]]
 
 
 class BatchViews:
-    """Cuts a slab into the tensors of a batch.
+    """Cuts slabs into the tensors of batches.
 
-    Tensors of one dtype lie side by side and are cut by one call. At thousands of batches a
-    second, one call per tensor would cost as much as decoding. The cut is torch's "unsafe" split:
-    autograd does not treat the parts as views of one tensor, so changing one in place does not
-    invalidate another.
+    All tensors of one dtype are cut by one call. At thousands of batches a second, one call per
+    tensor would cost as much as decoding. The cut is torch's "unsafe" split: autograd does not
+    treat the parts as views of one tensor, so changing one in place does not invalidate another.
     """
 
     def __init__(
-        self, fields: Sequence[Field], places: Sequence[FieldPlace], capacity_rows: int
+        self,
+        fields: Sequence[Field],
+        places: Sequence[FieldPlace],
+        names: Sequence[str],
+        slab_bytes: int,
+        *,
+        in_pieces: bool,
     ) -> None:
-        """Prepare the cuts."""
-        self._capacity_rows = capacity_rows
-        self._blocks: list[_Block] = []
-        self._jagged: list[_JaggedBlock] = []
-        offsets: list[_Block] = []
-        placed = zip(fields, places, strict=True)
-        for _, group in groupby(placed, key=lambda item: _block_key(item[0])):
-            members = list(group)
-            if members[0][0].num_offsets:
-                self._jagged += [_jagged_block(field, place) for field, place in members]
-                offsets.append(_offsets_block(members))
-            else:
-                self._add_block(members)
-        self._boundaries: Boundaries = "none"
-        self._boundary_names: tuple[str, ...] = ()
-        for field in fields:
-            if field.pack is not None and field.has_mask:
-                self._boundaries = field.pack.boundaries
-                self._boundary_names = field.mask_names
+        """Prepare to cut.
+
+        Args:
+            names: The keys of a batch, in their order.
+            in_pieces: True to cut slabs that come as one tensor for each dtype, if that can be, and
+                False for one of bytes. A piece has a storage of its own, to be pickled or shared.
+        """
+        spans = [span for placed in zip(fields, places, strict=True) for span in _spans(*placed)]
+        self._spans: dict[torch.dtype, list[_Span]] = {}
+        for span in sorted(spans, key=lambda span: span.begin):
+            self._spans.setdefault(span.dtype, []).append(span)
+        in_pieces = in_pieces and not any(field.num_offsets for field in fields)
+        self._slab_bytes = 0 if in_pieces and self._spans.keys() <= _DLPACK_DTYPES else slab_bytes
+        self.pieces = [SlabPiece(dtype="uint8", begin=0, last=slab_bytes, row_bytes=0)]
+        if not self._slab_bytes:
+            self.pieces = list(starmap(_piece, self._spans.items()))
+        own = {span.name for span in spans}
+        self._own_names = [name for name in names if name in own]
+        self._packed = next(
+            ((f.pack, f.mask_names) for f in fields if f.pack is not None and f.has_mask), None
+        )
+        self._own_names += [_MARKS] if self._packed is not None else []
+        self._names = None if self._own_names == list(names) else list(names)
+        self._wide = [(span.name, span.width) for span in spans if span.width is not None]
+        self._jagged = [field for field in fields if field.num_offsets]
         self._shaped = [field for field in fields if field.shape]
-        self._names = [name for block in self._blocks for name in block.names]
-        self._blocks += offsets
-        # The cuts of a batch of `_cut_rows` rows; all batches but the last have as many.
-        self._cut_rows = -1
-        self._part_sizes: list[list[int]] = []
-        self._lengths: list[int] = []
+        self._cuts = _Cuts(-1, [], tuple)
 
-    @property
-    def names(self) -> list[str]:
-        """The keys of the batches that `cut` returns, in their order."""
-        names = [*self._names, *(name for jagged in self._jagged for name in jagged.names)]
-        return [name for name in names if name != _MARKS] + [*self._boundary_names]
+    def _cuts_of(self, num_rows: int) -> _Cuts:
+        if self._cuts.num_rows == num_rows:  # as of all batches but the last
+            return self._cuts
+        splits: list[tuple[torch.dtype, list[int]]] = []
+        found: dict[str, int] = {}
+        num_parts = 0
+        for dtype, spans in self._spans.items():
+            sizes: list[int] = []
+            end = 0 if self._slab_bytes else spans[0].begin
+            for span in spans:
+                num_items = (num_rows + span.num_extra) * (span.width or 1)
+                sizes += [span.begin - end] * (span.begin > end) + [num_items]
+                found[span.name] = num_parts + len(sizes) - 1
+                end = span.begin + num_items
+            rest = self._slab_bytes // dtype.itemsize - end
+            sizes += [rest] * (rest > 0)
+            splits.append((dtype, sizes))
+            num_parts += len(sizes)
+        chosen = [found[name] for name in self._own_names]
+        is_all = chosen == list(range(num_parts))
+        first = slice(chosen[0], chosen[0] + 1)
+        pick = tuple if is_all else itemgetter(*(chosen if len(chosen) > 1 else [first]))
+        self._cuts = cuts = _Cuts(num_rows, splits, pick)
+        return cuts
 
-    def _add_block(self, placed: list[tuple[Field, FieldPlace]]) -> None:
-        field, place = placed[0]
-        dtype: torch.dtype = getattr(torch, field.dtype)
-        width = field.trailing
-        step = _step(placed, dtype) or self._capacity_rows * (width or 1)
-        names = tuple(field.name for field, _ in placed)
-        begin = place.values_offset // dtype.itemsize
-        self._blocks.append(_Block(dtype, begin, step, names, width))
-        if field.has_mask:
-            cells = field.width or field.length
-            step = self._capacity_rows * (cells or 1)
-            mask_names = field.mask_names if field.pack is None else (_MARKS,)
-            dtype = torch.bool if field.pack is None else torch.uint8
-            self._blocks.append(_Block(dtype, place.valid_offset, step, mask_names, cells))
+    def cut_all(self, memories: Iterable[Sequence[Any]], num_rows: int) -> Iterator[Batch]:
+        """Return the batches of slabs, without items elsewhere, as they are asked for.
 
-    def cut(self, slab: Tensor, num_rows: int, items: Sequence[ItemTensors] = ()) -> Batch:
-        """Return the tensors of a batch."""
-        if num_rows != self._cut_rows:
-            self._cut_rows = -1  # An exception may come before all sizes are there.
-            self._part_sizes = [_part_sizes(block, num_rows) for block in self._blocks]
-            self._lengths = [sum(sizes) for sizes in self._part_sizes]
-            self._cut_rows = num_rows
+        No line of Python runs for a batch where its tensors are parts of pieces as they are: it
+        would cost as much as a narrow batch itself.
+
+        Args:
+            memories: The pieces of each slab, as capsules.
+        """
+        cuts = self._cuts_of(num_rows)
+        sizes = [sizes for _, sizes in cuts.splits]
+        names = repeat(self._own_names)
+        if self._slab_bytes or self._wide or self._packed or self._shaped:
+            return map(self.cut, map(map, repeat(_from_dlpack), memories), repeat(num_rows))
+        if sizes == [[num_rows]]:
+            tensors = map(_from_dlpack, chain.from_iterable(memories))
+            return map(dict.fromkeys, names, tensors)
+        rows: Iterator[Iterable[Tensor]] = map(map, repeat(_from_dlpack), memories)
+        if any(len(parts) > 1 for parts in sizes):
+            split = Tensor.unsafe_split_with_sizes
+            rows = map(chain.from_iterable, map(map, repeat(split), rows, repeat(sizes)))
+        if cuts.pick is not tuple:
+            rows = map(cuts.pick, map(tuple, rows))
+        return map(dict, map(zip, names, rows))
+
+    def cut(
+        self, pieces: Iterable[Tensor], num_rows: int, items: Sequence[ItemTensors] = ()
+    ) -> Batch:
+        """Return the tensors of a batch; a whole slab is the only piece."""
+        cuts = self._cuts_of(num_rows)
         tensors: list[Tensor] = []
-        bases: dict[torch.dtype, Tensor] = {}
-        for block, sizes, length in zip(self._blocks, self._part_sizes, self._lengths, strict=True):
-            base = bases.get(block.dtype)
-            if base is None:
-                base = bases[block.dtype] = slab.view(block.dtype)
-            run = base.narrow(0, block.begin, length)
-            parts: Sequence[Tensor] = run.unsafe_split_with_sizes(sizes)
-            if len(parts) > len(block.names):
-                parts = parts[::2]
-            if block.width is not None:
-                parts = [part.view(num_rows, block.width) for part in parts]
-            tensors.extend(parts)
-        num_flat = len(self._names)
-        batch: Batch = dict(zip(self._names, tensors[:num_flat], strict=True))
-        if self._boundary_names:
-            found = boundaries_of(batch.pop(_MARKS), self._boundaries)
-            batch.update(zip(self._boundary_names, found, strict=True))
-        if self._jagged:
-            for jagged, offsets, of_field in zip(
-                self._jagged, tensors[num_flat:], items, strict=True
-            ):
-                batch[jagged.names[0]] = _jagged(jagged, offsets, of_field)
-                if len(jagged.names) > 1:
-                    _add_masks(jagged, slab, num_rows, of_field, batch)
+        bases = repeat(*pieces) if self._slab_bytes else pieces
+        for (dtype, sizes), piece in zip(cuts.splits, bases, strict=False):
+            base = piece if piece.dtype == dtype else piece.view(dtype)
+            tensors += base.unsafe_split_with_sizes(sizes)
+        batch: Batch = dict(zip(self._own_names, cuts.pick(tensors), strict=True))
+        for name, width in self._wide:
+            batch[name] = batch[name].view(num_rows, width)
+        if self._packed is not None:
+            packed, names = self._packed
+            found = boundaries_of(batch.pop(_MARKS), packed.boundaries)
+            batch.update(zip(names, found, strict=True))
+        for field, of_field in zip(self._jagged, items, strict=True):
+            batch[field.name] = _jagged(field, batch[field.name], of_field)
+            if of_field[2] is not None:
+                batch[field.mask_names[1]] = of_field[2].view(torch.bool)
         for field in self._shaped:
             _shape(field, batch)
-        return batch
+        return batch if self._names is None else {name: batch[name] for name in self._names}
 
 
-def _jagged_block(field: Field, place: FieldPlace) -> _JaggedBlock:
+def _spans(field: Field, place: FieldPlace) -> Iterator[_Span]:
+    """Yield the tensors of a field that are in the slab: of a jagged one, its row offsets."""
+    if field.num_offsets:
+        begin = place.values_offset // torch.int64.itemsize
+        yield _Span(field.name, torch.int64, begin, num_extra=1)
+        if field.nulls == "mask":
+            yield _Span(field.mask_names[0], torch.bool, place.valid_offset)
+        return
     dtype: torch.dtype = getattr(torch, field.dtype)
-    names = (field.name, *field.mask_names)
-    return _JaggedBlock(dtype, place.valid_offset, field.items, names)
+    yield _Span(field.name, dtype, place.values_offset // dtype.itemsize, field.trailing)
+    if field.pack is not None and field.has_mask:
+        yield _Span(_MARKS, torch.uint8, place.valid_offset, field.length)
+    elif field.has_mask:
+        yield _Span(
+            field.mask_names[0], torch.bool, place.valid_offset, field.width or field.length
+        )
 
 
-def _offsets_block(placed: list[tuple[Field, FieldPlace]]) -> _Block:
-    begin = placed[0][1].values_offset // torch.int64.itemsize
-    names = tuple(field.name for field, _ in placed)
-    return _Block(torch.int64, begin, _step(placed, torch.int64), names, None, num_extra=1)
+def _piece(dtype: torch.dtype, spans: Sequence[_Span]) -> SlabPiece:
+    """Return the tensor of all spans of a dtype, which ends with the rows of the last."""
+    size, last = dtype.itemsize, spans[-1]
+    return SlabPiece(
+        dtype=str(dtype).removeprefix("torch."),
+        begin=spans[0].begin * size,
+        last=last.begin * size,
+        row_bytes=(last.width or 1) * size,
+    )
 
 
-def _step(placed: list[tuple[Field, FieldPlace]], dtype: torch.dtype) -> int:
-    """Return the distance between fields, in items; 0 if there is one."""
-    if len(placed) == 1:
-        return 0
-    return (placed[1][1].values_offset - placed[0][1].values_offset) // dtype.itemsize
-
-
-def _jagged(block: _JaggedBlock, offsets: Tensor, items: ItemTensors) -> Jagged:
+def _jagged(field: Field, offsets: Tensor, items: ItemTensors) -> Jagged:
     inner_offsets, stored, _ = items
-    if stored.dtype != block.dtype:
-        stored = stored.view(block.dtype)
-    if block.items is not None:
-        stored = stored.view(-1, block.items)
+    dtype: torch.dtype = getattr(torch, field.dtype)
+    if stored.dtype != dtype:
+        stored = stored.view(dtype)
+    if field.items is not None:
+        stored = stored.view(-1, field.items)
     values: Tensor | Jagged = stored
     for inner in reversed(inner_offsets):
         values = Jagged(values, inner)
     return Jagged(values, offsets)
-
-
-def _add_masks(
-    block: _JaggedBlock, slab: Tensor, num_rows: int, items: ItemTensors, batch: Batch
-) -> None:
-    batch[block.names[1]] = slab.view(torch.bool).narrow(0, block.valid_begin, num_rows)
-    value_mask = items[2]
-    if value_mask is not None:
-        batch[block.names[2]] = value_mask.view(torch.bool)
 
 
 def _shape(field: Field, batch: Batch) -> None:
@@ -239,32 +262,16 @@ def _dense(
     return made
 
 
-def _part_sizes(block: _Block, num_rows: int) -> list[int]:
-    """Return the lengths of a block's tensors, and of the gaps between them if there are any."""
-    length = (num_rows + block.num_extra) * (block.width or 1)
-    if len(block.names) == 1:
-        return [length]
-    gap = block.step - length
-    if gap == 0:
-        return [length] * len(block.names)
-    return [length, gap] * (len(block.names) - 1) + [length]
-
-
-def _block_key(field: Field) -> tuple[str, int | None, str]:
-    """Return equal keys for fields that one view can cover: those without width or mask."""
-    if field.num_offsets:
-        return ("offsets", None, field.name if field.nulls == "mask" else "")
-    width = field.trailing
-    alone = width is not None or field.has_mask
-    return (field.dtype, width, field.name if alone else "")
-
-
 def slab_order(fields: Sequence[Field]) -> list[Field]:
-    """Return the fields in the order of the slab, which holds those of a block together."""
-    first_of: dict[tuple[str, int | None, str], int] = {}
+    """Return the fields in the order of the slab, where those of a dtype are side by side."""
+    first_of: dict[tuple[str, bool, bool], int] = {}
     for index, field in enumerate(fields):
-        first_of.setdefault(_block_key(field), index)
-    return sorted(fields, key=lambda field: first_of[_block_key(field)])
+        first_of.setdefault(_kind(field), index)
+    return sorted(fields, key=lambda field: first_of[_kind(field)])
+
+
+def _kind(field: Field) -> tuple[str, bool, bool]:
+    return "int64" if field.num_offsets else field.dtype, field.has_mask, field.num_offsets > 0
 
 
 def batch_names(fields: Sequence[Field]) -> list[str]:

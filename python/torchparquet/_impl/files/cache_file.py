@@ -1,10 +1,11 @@
-"""The file of a manifest cache, on disk or in a store."""
+"""Files that keep what was read of a data set, on disk or in a store, and their one format."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
 import hashlib
+import io
 import json
 import os
 import stat
@@ -12,11 +13,14 @@ import tempfile
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments, storage_beside
+import numpy as np
+
+from torchparquet._impl.files.remote.storage import StorageArguments, storage_beside
 from torchparquet._impl.files.remote.urls import is_remote_url, without_credentials
 from torchparquet.errors import naming, one_line, users_level
 
@@ -26,9 +30,47 @@ if TYPE_CHECKING:
 
 CacheArgument: TypeAlias = "str | os.PathLike[str] | None"
 
+Kept = TypeVar("Kept")
+
 _DRAFT = ".draft"
 # No writer takes so long. Clocks of machines that share files may differ by minutes.
 _OLD_SECONDS = 3600.0
+
+
+# The version of the content and of how it is found; files of others are written anew.
+_FORMAT = 4
+
+
+@dataclass(frozen=True)
+class Codec(Generic[Kept]):
+    """How a value is kept as bytes.
+
+    Attributes:
+        noun: Of the value; it ends the names of files.
+        decode: Returns None for bytes that are sound and of another value or format.
+    """
+
+    noun: str
+    encode: Callable[[Kept], bytes]
+    decode: Callable[[bytes], Kept | None]
+
+
+def packed(texts: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
+    """Return JSON values and arrays as bytes."""
+    file = io.BytesIO()
+    head = np.frombuffer(json.dumps({"format": _FORMAT, **texts}).encode(), np.uint8)
+    np.savez(file, head=head, **arrays)
+    return file.getvalue()
+
+
+def unpacked(content: bytes) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Return the values and arrays that `packed` made these bytes of; None of another version."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        arrays = dict(stored)
+    texts = json.loads(arrays.pop("head").tobytes())
+    for array in arrays.values():
+        array.flags.writeable = False
+    return (texts, arrays) if texts["format"] == _FORMAT else None
 
 
 class CacheFile:
@@ -45,33 +87,24 @@ class CacheFile:
         self.shown = without_credentials(self._path)
         self._is_ignored = False
 
-    @classmethod
-    def beside(
-        cls, cache: Any, name: str, manifest: Manifest, storage: StorageArguments | None
-    ) -> CacheFile:
-        """Return the file beside the manifest cache whose name ends in `.NAME`."""
-        paths = manifest.files if manifest.remote is not None else ()
-        return cls(f"{os.fspath(cache)}.{name}", storage or NO_STORAGE, paths)
-
-    def through(
-        self, what: str, check: Callable[[bytes], object], make: Callable[[], bytes]
-    ) -> bytes:
-        """Return the content; if there is none, or it is damaged, make it and write it."""
+    def through(self, codec: Codec[Kept], make: Callable[[], Kept]) -> Kept:
+        """Return the value; if there is none, or it is damaged, make it and write it."""
         content = self.read()
         if content is not None:
             try:
-                check(content)
+                found = codec.decode(content)
             except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
                 warnings.warn(
-                    f"a cache of {what} is damaged ({one_line(error)}), it is written anew: "
+                    f"a file of manifest_cache is damaged ({one_line(error)}), it is written anew: "
                     f"{self.shown!r}",
                     stacklevel=users_level(),
                 )
             else:
-                return content
-        content = make()
-        self.write(content)
-        return content
+                if found is not None:
+                    return found
+        made = make()
+        self.write(codec.encode(made))
+        return made
 
     def read(self) -> bytes | None:
         """Return the content; None if there is no such file.
@@ -131,29 +164,31 @@ class CacheFile:
 
 
 def found_by_pass(
-    kind: tuple[str, str],
-    told: str,
-    check: Callable[[bytes], object],
-    make: Callable[[], bytes],
+    codec: Codec[Kept],
+    identity: Sequence[Any],
+    make: Callable[[], Kept],
     *,
     cache: CacheArgument,
     manifest: Manifest,
     keys: FileKeys | None,
     storage: StorageArguments,
-) -> bytes:
-    """Return what a pass over the files finds, of a cache or of one rank for all."""
-    name, noun = kind
-    digest = hashlib.blake2b(f"{manifest.fingerprint} {told}".encode(), digest_size=16)
-    key = digest.hexdigest()
+) -> Kept:
+    """Return what a pass over the files finds, of a file beside the cache or of one rank for all.
 
-    def work() -> bytes:
+    Args:
+        identity: JSON values that differ for other results of the same files.
+    """
+    told = [codec.noun, manifest.fingerprint, *identity]
+    key = hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+
+    def find() -> Kept:
         if cache is None:
             return make()
-        file = CacheFile.beside(cache, f"{key}.{name}", manifest, storage)
-        return file.through(noun, check, make)
+        paths = manifest.files if manifest.remote is not None else ()
+        file = CacheFile(f"{os.fspath(cache)}.{key}.{codec.noun}", storage, paths)
+        return file.through(codec, make)
 
-    share = None if keys is not None else storage.share
-    return work() if share is None else share(json.dumps([name, key]), work)
+    return storage.once(told, find, codec.encode, codec.decode, is_secret=keys is not None)
 
 
 def _distrust(status: os.stat_result) -> str:

@@ -1,77 +1,145 @@
-"""Find the Parquet files that a data set's ``paths`` argument names."""
+"""Find the Parquet files that a data set's ``paths`` argument names, on disk or in a store.
+
+One rule holds for both; `LocalFiles` and `StoreFiles` are the two ways to list.
+
+* A file stands for itself, whatever its name.
+* A directory stands for the files ending in ``.parquet``, ``.parq`` or ``.pq`` (any case) at any
+  depth, symbolic links followed. A warning names other files that begin like Parquet files; it
+  looks at a few of each suffix. If no name has such an ending, the directory stands for all files
+  that are not empty, provided that one of them begins like a Parquet file. Files and directories
+  whose names begin with ``_`` or ``.`` are skipped.
+* A pattern (``*``, ``?``, ``[...]``, ``**``) stands for its matches; matched directories are listed
+  as above. A pattern matches a leading ``_`` only if it spells it out, as in a shell with a leading
+  ``.``. An existing path is never taken for a pattern.
+* A ``file://`` URL stands for its percent-decoded path.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import glob
+import itertools
+import json
 import os
 import stat
-from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias
 from urllib.parse import unquote
 
-from torchparquet._impl.files.remote.path_rules import (
-    EMPTY_FILE,
-    HIDDEN_PREFIXES,
-    MAGICS,
-    NO_PARQUET_FILE,
-    PathArgument,
-    has_parquet_suffix,
-    is_written_out,
-    path_texts,
-    samples_of_suffixes,
-    warn_of_left_out,
-)
-from torchparquet._impl.files.remote.urls import split_scheme, without_credentials
-from torchparquet.errors import CorruptFileError
+from torchparquet._impl.files.memory_files import MemoryFile, MemorySource, memory_files
+from torchparquet._impl.files.remote.failures import Patience
+from torchparquet._impl.files.remote.file_access import Entry
+from torchparquet._impl.files.remote.remote_files import RemoteFiles
+from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments, storage_of
+from torchparquet._impl.files.remote.store_files import HEAD_BYTES, HIDDEN, StoreFiles
+from torchparquet._impl.files.remote.urls import HTTP, split_scheme, without_credentials
+from torchparquet.errors import CorruptFileError, users_level
 
+PathArgument: TypeAlias = str | os.PathLike[str]
+SourceArgument: TypeAlias = (
+    PathArgument | Sequence[PathArgument] | MemorySource | Sequence[MemorySource]
+)
+
+_SUFFIXES = (".parquet", ".parq", ".pq")
+_MAGICS = (b"PAR1", b"PARE")
+# A warning of files that are Parquet by content only looks at a few of each suffix.
+_MAX_SUFFIXES = 32
+_MAX_OF_SUFFIX = 4
+_MAX_THREADS = 16
+_HEADS_AT_ONCE = 64
 # The errors of stat() for a text that is a pattern, not the name of an existing file.
 _NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
-class FoundFile(NamedTuple):
-    """A file that was found."""
+@dataclass(frozen=True)
+class Sources:
+    """The files that ``paths`` names, on disk, in a store or in memory.
 
-    path: str
-    status: os.stat_result
-
-
-def discover_files(
-    paths: PathArgument | Sequence[PathArgument], *, empty_files: bool = False
-) -> list[str]:
-    """Return the paths that `find_files` finds."""
-    return [file.path for file in find_files(paths, empty_files=empty_files)]
-
-
-def find_files(
-    paths: PathArgument | Sequence[PathArgument], *, empty_files: bool = False
-) -> list[FoundFile]:
-    """List the files that ``paths`` names.
-
-    * A file stands for itself, whatever its name.
-    * A directory stands for the files ending in ``.parquet``, ``.parq`` or ``.pq`` (any case) at
-      any depth, symbolic links followed. A warning names other files that begin like Parquet
-      files; it looks at a few of each suffix. If no name has such an ending, the directory stands
-      for all files that are not empty, provided that one of them begins like a Parquet file.
-      Files and directories whose names begin with ``_`` or ``.`` are skipped.
-    * A pattern (``*``, ``?``, ``[...]``, ``**``) stands for its matches; matched directories are
-      listed as above. A pattern matches a leading ``_`` only if it spells it out, as in a shell
-      with a leading ``.``. An existing path is never taken for a pattern.
-    * A ``file://`` URL stands for its percent-decoded path.
-
-    Raises:
-        ValueError: A path is empty, is neither file nor directory, is not UTF-8, or is a URL
-            other than ``file://``; or the sequence is empty; or a file is named twice.
+    Attributes:
+        stamps: What changes whenever a file does; empty for files in memory.
     """
-    texts = [_without_scheme(text) for text in path_texts(paths)]
-    found = [file for text in texts for file in _expand(text)]
-    for path, status in found:
-        if status.st_size == 0 and not empty_files:
-            raise CorruptFileError(f"{EMPTY_FILE}: {path!r}")
-    _check_distinct(found)
-    return found
+
+    paths: tuple[str, ...]
+    num_bytes: tuple[int, ...] = ()
+    stamps: tuple[str, ...] = ()
+    remote: RemoteFiles | None = None
+    memory: tuple[MemoryFile, ...] = ()
+
+    @classmethod
+    def of_store(cls, files: RemoteFiles) -> Sources:
+        """Return files of a store."""
+        return cls(files.paths, files.num_bytes, files.stamps, files)
+
+    def only(self, file: int) -> Sources:
+        """Return one of the files by itself, which is not in memory."""
+        if self.remote is not None:
+            return self.of_store(self.remote.only(file))
+        return Sources((self.paths[file],), (self.num_bytes[file],), (self.stamps[file],))
+
+
+def find_sources(
+    paths: SourceArgument, storage: StorageArguments = NO_STORAGE, *, empty_files: bool = False
+) -> Sources:
+    """List the files that ``paths`` names; one rank lists a store for all."""
+    memory = memory_files(paths)
+    if memory:
+        return Sources(tuple(file.name for file in memory), memory=memory)
+    texts = path_texts(paths)
+    store = storage_of(texts, storage)
+    if store is None:
+        local = [_without_scheme(text) for text in texts]
+        entries = _found([(text, _LOCAL) for text in local], empty_files=empty_files)
+        names, num_bytes, stamps, _ = zip(*entries, strict=True)
+        return Sources(names, num_bytes, stamps)
+    access, patience = store.access(), Patience.of(storage.of_client)
+
+    def find() -> list[Entry]:
+        places = [(text, StoreFiles(access, patience)) for text in texts]
+        return _found(places, empty_files=empty_files)
+
+    entries = storage.once(
+        [access.scheme, *texts, empty_files],
+        find,
+        lambda made: json.dumps(made).encode(),
+        lambda content: [Entry(*entry) for entry in json.loads(content)],
+        # Names of HTTP files may hold credentials, and each file is looked up by itself.
+        is_secret=access.scheme in HTTP,
+    )
+    files = RemoteFiles.of(entries, store, cache=storage.cache, fetch=storage.of_client)
+    return Sources.of_store(files)
+
+
+def path_texts(paths: object) -> list[str]:
+    """Return the texts of the argument ``paths``."""
+    if isinstance(paths, str | os.PathLike):
+        return [_path_text(paths, "paths")]
+    if not isinstance(paths, Sequence) or isinstance(paths, bytes | bytearray | memoryview):
+        raise TypeError(
+            "paths must be a str, an os.PathLike or a list or tuple of them (give other "
+            "collections an order: sorted(...)), or in memory: a Parquet file's bytes, a "
+            f"pyarrow.Table, a pandas or Polars DataFrame; got {type(paths).__name__}"
+        )
+    if not paths:
+        raise ValueError(f"paths must name at least one file; got {paths!r}")
+    return [_path_text(path, f"paths[{index}]") for index, path in enumerate(paths)]
+
+
+def _path_text(path: object, argument: str) -> str:
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(text, str):
+        raise TypeError(f"{argument} must be a str or an os.PathLike of str; got {text!r}")
+    if not text:
+        # As a relative path it would mean the current directory.
+        raise ValueError(f"{argument} must not be empty; got {text!r}")
+    if "\0" in text:
+        raise ValueError(f"{argument} must not contain a null character; got {text!r}")
+    return text
 
 
 def _without_scheme(text: str) -> str:
@@ -91,124 +159,189 @@ def _without_scheme(text: str) -> str:
     return "/" + unquote(path, errors="surrogateescape")
 
 
-def _absolute(text: str) -> str:
-    path = Path(text).absolute()
-    # Removing "link/.." from the text would name another file, so links are resolved.
-    return str(path.resolve() if ".." in path.parts else path)
+def _found(texts: Sequence[tuple[str, _Place]], *, empty_files: bool) -> list[Entry]:
+    """Return the files of all paths."""
+    if len(texts) == 1 or texts[0][1] is _LOCAL:
+        expanded = [_expand(*text) for text in texts]
+    else:
+        with ThreadPoolExecutor(min(_MAX_THREADS, len(texts))) as threads:
+            expanded = list(threads.map(_expand, *zip(*texts, strict=True)))
+    place = texts[0][1]
+    names: set[str] = set()
+    with_stamp: dict[str, str] = {}
+    for entry in itertools.chain.from_iterable(expanded):
+        name, shown = entry.name, place.shown(entry.name)
+        if entry.num_bytes < 0:
+            raise ValueError(f"{place.no_size}: {shown!r}")
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"a path must be valid UTF-8: {shown!r}") from None
+        if entry.num_bytes == 0 and not empty_files:
+            raise CorruptFileError(
+                f"empty file (0 bytes); write it again, or leave it out of the paths: {shown!r}"
+            )
+        if name in names:
+            raise ValueError(f"a file must be named only once: {shown!r}")
+        names.add(name)
+        earlier = with_stamp.setdefault(entry.stamp, name)
+        if earlier != name and place.are_same(earlier, name):
+            raise ValueError(f"a file must be named only once: {shown!r} is {earlier!r}")
+    return [entry for entries in expanded for entry in entries]
 
 
-def _expand(text: str) -> list[FoundFile]:
+def _expand(text: str, place: _Place) -> list[Entry]:
     """Return the files of one path or pattern, at least one."""
-    path = _absolute(text)
-    try:
-        status = Path(path).stat()
-    except OSError as error:
-        if error.errno not in _NO_SUCH_NAME:
-            raise
+    name = place.name_of(text)
+    entry = place.look_up(name)
+    if entry is None:
         if glob.has_magic(text):
-            return _expand_pattern(text)
-        raise FileNotFoundError(errno.ENOENT, "No such file or directory", path) from None
-    found = _expand_existing(path, status)
+            return _expand_pattern(text, place)
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", place.shown(name))
+    if not entry.is_directory:
+        return [entry]
+    found = _files_of_directory(name, place)
     if not found:
-        raise FileNotFoundError(errno.ENOENT, NO_PARQUET_FILE, path)
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "No Parquet file in the directory; give one that has .parquet files in it or below "
+            "it, or, if their names begin with . or _, name them or a pattern that matches them",
+            place.shown(name),
+        )
     return found
 
 
-def _expand_existing(path: str, status: os.stat_result) -> list[FoundFile]:
-    return _list_directory(path) if stat.S_ISDIR(status.st_mode) else [_checked(path, status)]
-
-
-def _expand_pattern(pattern: str) -> list[FoundFile]:
-    # Path.glob matches hidden names and refuses absolute patterns.
-    matches = glob.glob(pattern, recursive=True)  # noqa: PTH207
-    # "none/**" yields "none/" even if it does not exist. A dangling link stays and raises later.
-    matches = [match for match in matches if os.path.lexists(match)]
-    marked = [part for part in pattern.split("/") if part.startswith("_")]
-    found: dict[str, FoundFile] = {}  # "**" matches a directory and the files below it.
-    for match in matches:
-        if is_written_out(match, marked):
-            path = _absolute(match)
-            found.update((file.path, file) for file in _expand_existing(path, Path(path).stat()))
-    if not found:
-        raise FileNotFoundError(errno.ENOENT, "No file matches the pattern", pattern)
-    return [found[path] for path in sorted(found)]
-
-
-def _list_directory(root: str) -> list[FoundFile]:
-    """Return the Parquet files below ``root``, sorted; an empty list if there is none."""
-    entries = sorted(_walk(root), key=lambda entry: entry.path)
-    parquet = [entry for entry in entries if has_parquet_suffix(entry.name)]
-    if parquet:
-        _warn_of_others(root, entries)
-        return [_checked(entry.path, entry.stat()) for entry in parquet]
-    found = [FoundFile(entry.path, entry.stat()) for entry in entries]
-    found = [
-        _checked(path, status)
-        for path, status in found
-        if stat.S_ISREG(status.st_mode) and status.st_size > 0
-    ]
-    return found if any(_begins_as_parquet(path) for path, _ in found) else []
-
-
-def _warn_of_others(root: str, entries: Sequence[os.DirEntry[str]]) -> None:
-    """Warn of files that are Parquet by content only; look at a few of each suffix."""
-    by_path = {entry.path: entry for entry in entries}
-    for path in samples_of_suffixes(by_path):
-        # A file that cannot be opened, or is gone by now, is not one to warn of.
-        with contextlib.suppress(OSError):
-            if by_path[path].is_file() and _begins_as_parquet(path):
-                warn_of_left_out(root, path)
-                return
-
-
-def _begins_as_parquet(path: str) -> bool:
-    with Path(path).open("rb") as file:
-        return file.read(len(MAGICS[0])) in MAGICS
-
-
-def _walk(root: str) -> list[os.DirEntry[str]]:
-    """Return all entries below ``root`` that are neither directories nor hidden.
-
-    Unlike ``os.walk``, this raises if a directory cannot be read: its rows would be missing.
-    """
-    entries: list[os.DirEntry[str]] = []
-    pending = [root]
-    visited: set[tuple[int, int]] = set()  # Ends loops of symbolic links.
-    while pending:
-        directory = pending.pop()
-        status = Path(directory).stat()
-        if (status.st_dev, status.st_ino) in visited:
+def _expand_pattern(pattern: str, place: _Place) -> list[Entry]:
+    spelled = [part for part in pattern.split("/") if part.startswith("_")]
+    found: dict[str, Entry] = {}  # "**" matches a directory and the files below it.
+    for match, name in place.matches(pattern):
+        marked = [part for part in match.split("/") if part.startswith("_")]
+        if not all(any(fnmatchcase(part, one) for one in spelled) for part in marked):
             continue
-        visited.add((status.st_dev, status.st_ino))
-        with os.scandir(directory) as scan:
-            shown = [entry for entry in scan if not entry.name.startswith(HIDDEN_PREFIXES)]
-        below = [entry.path for entry in shown if entry.is_dir()]
-        # Sorted, so that every machine follows the same one of two links to a directory.
-        pending.extend(sorted(below, reverse=True))
-        entries.extend(entry for entry in shown if not entry.is_dir())
-    return entries
+        entry = place.entry(name)
+        files = _files_of_directory(name, place) if entry.is_directory else [entry]
+        found.update((file.name, file) for file in files)
+    if not found:
+        shown = place.shown(place.name_of(pattern))
+        raise FileNotFoundError(errno.ENOENT, "No file matches the pattern", shown)
+    return [found[name] for name in sorted(found)]
 
 
-def _checked(path: str, status: os.stat_result) -> FoundFile:
-    if not stat.S_ISREG(status.st_mode):
-        raise ValueError(f"a path must be a regular file or a directory: {path!r}")
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"a path must be valid UTF-8: {path!r}") from None
-    return FoundFile(path, status)
+def _files_of_directory(root: str, place: _Place) -> list[Entry]:
+    """Return the Parquet files below a directory, sorted; an empty list if there is none."""
+    names = place.names_below(root)
+    parquet = [name for name in names if name.lower().endswith(_SUFFIXES)]
+    if parquet:
+        left_out = _first_parquet(_samples(names), place)
+        if left_out is not None:
+            warnings.warn(
+                f"left out files below {place.shown(root)!r} that begin like Parquet files but do "
+                f"not end in {', '.join(_SUFFIXES)}, such as {place.shown(left_out)!r}; to read "
+                "them, add their names or a pattern to paths",
+                stacklevel=users_level(),
+            )
+        return [place.entry(name) for name in parquet]
+    found = [entry for entry in map(place.entry, names) if entry.num_bytes > 0]
+    return found if _first_parquet([entry.name for entry in found], place) is not None else []
 
 
-def _check_distinct(found: list[FoundFile]) -> None:
-    """Raise if one file is listed twice, also through a symbolic link."""
-    by_path: set[str] = set()
-    by_inode: dict[tuple[int, int], str] = {}
-    for path, status in found:
-        if path in by_path:
-            raise ValueError(f"a file must be named only once: {path!r}")
-        by_path.add(path)
-        earlier = by_inode.setdefault((status.st_dev, status.st_ino), path)
-        # Hard links share an inode, and some file systems give one number to several files.
-        # Such files are different here.
-        if earlier != path and Path(earlier).resolve() == Path(path).resolve():
-            raise ValueError(f"a file must be named only once: {path!r} is {earlier!r}")
+def _samples(names: Iterable[str]) -> list[str]:
+    """Return the first few names of each suffix that is not one of Parquet files."""
+    by_suffix: dict[str, list[str]] = {}
+    for name in names:
+        suffix = PurePosixPath(name).suffix.lower()
+        if suffix not in _SUFFIXES:
+            by_suffix.setdefault(suffix, []).append(name)
+    samples = [some[:_MAX_OF_SUFFIX] for some in list(by_suffix.values())[:_MAX_SUFFIXES]]
+    return [name for some in samples for name in some]
+
+
+def _first_parquet(names: Sequence[str], place: _Place) -> str | None:
+    """Return the first of the files that begins like a Parquet file; None if none does."""
+    for begin in range(0, len(names), _HEADS_AT_ONCE):
+        some = names[begin : begin + _HEADS_AT_ONCE]
+        for name, head in zip(some, place.heads(some), strict=True):
+            if head in _MAGICS:
+                return name
+    return None
+
+
+class LocalFiles:
+    """Lists files on disk, by absolute paths."""
+
+    no_size = "a path must be a regular file or a directory"
+
+    def shown(self, name: str) -> str:
+        """Return the path."""
+        return name
+
+    def name_of(self, text: str) -> str:
+        """Return the absolute path."""
+        path = Path(text).absolute()
+        # Removing "link/.." from the text would name another file, so links are resolved.
+        return str(path.resolve() if ".." in path.parts else path)
+
+    def look_up(self, name: str) -> Entry | None:
+        """Return a file or directory; None if there is neither."""
+        try:
+            return self.entry(name)
+        except OSError as error:
+            if error.errno not in _NO_SUCH_NAME:
+                raise
+            return None
+
+    def entry(self, name: str) -> Entry:
+        """Return a file that a listing has named; its stamp tells if it was written again."""
+        status = os.stat(name)  # noqa: PTH116
+        num_bytes = status.st_size if stat.S_ISREG(status.st_mode) else -1
+        stamp = f"{status.st_mtime_ns} {status.st_ino}"
+        return Entry(name, num_bytes, stamp, stat.S_ISDIR(status.st_mode))
+
+    def names_below(self, directory: str) -> list[str]:
+        """Return all files below a directory, sorted, without hidden ones.
+
+        Unlike ``os.walk``, this raises if a directory cannot be read: its rows would be missing.
+        """
+        names: list[str] = []
+        pending = [directory]
+        visited: set[tuple[int, int]] = set()  # Ends loops of symbolic links.
+        while pending:
+            one = pending.pop()
+            status = Path(one).stat()
+            if (status.st_dev, status.st_ino) in visited:
+                continue
+            visited.add((status.st_dev, status.st_ino))
+            with os.scandir(one) as scan:
+                shown = [entry for entry in scan if not entry.name.startswith(HIDDEN)]
+            # Sorted, so that every machine follows the same one of two links to a directory.
+            pending += sorted((entry.path for entry in shown if entry.is_dir()), reverse=True)
+            names += [entry.path for entry in shown if not entry.is_dir()]
+        return sorted(names)
+
+    def matches(self, pattern: str) -> Iterator[tuple[str, str]]:
+        """Return the paths that a pattern matches, as the pattern spells them, and their names."""
+        # Path.glob matches hidden names and refuses absolute patterns.
+        for match in glob.glob(pattern, recursive=True):  # noqa: PTH207
+            # "none/**" yields "none/" even if it does not exist. A dangling link raises later.
+            if os.path.lexists(match):
+                yield match, self.name_of(match)
+
+    def heads(self, names: Sequence[str]) -> Iterator[bytes]:
+        """Return how files begin; nothing of those that cannot be read."""
+        for name in names:
+            head = b""
+            # One that cannot be opened, or is gone by now, is not one to tell of.
+            with contextlib.suppress(OSError):
+                if Path(name).is_file():
+                    with Path(name).open("rb") as file:
+                        head = file.read(HEAD_BYTES)
+            yield head
+
+    def are_same(self, name: str, other: str) -> bool:
+        """Return True for links to one file; hard links, of one inode, are files of their own."""
+        return Path(name).resolve() == Path(other).resolve()
+
+
+_LOCAL = LocalFiles()
+# A way to list: both have the same methods.
+_Place: TypeAlias = LocalFiles | StoreFiles

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from torchparquet._impl.checks import listed
+from torchparquet._impl.checks import close_names, listed
 from torchparquet._impl.files.footers.leaf import DTYPES, NULL_KEY, Leaf
 from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError
 
@@ -287,8 +286,7 @@ class Schemas:
 
 def no_such_column(name: str, place: str, names: Sequence[str]) -> ValueError:
     """Return the error that says which names there are, or which of them the user may mean."""
-    folded = [path for path in names if path.casefold() == name.casefold()]
-    close = folded or difflib.get_close_matches(name, names)
+    close = close_names(name, names)
     hint = f"did you mean {listed(close)}?" if close else f"there are {listed(names)}"
     return ValueError(f"no such column: {name!r} in {place}; {hint}")
 

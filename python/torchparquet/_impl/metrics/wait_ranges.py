@@ -26,6 +26,11 @@ def wait_range() -> AbstractContextManager[Any] | None:
     return _NvtxRange() if _has_nvtx() else None
 
 
+def shows_in_nvtx() -> bool:
+    """Return True if each `next` is a range for NVTX where there is no profiler."""
+    return _has_nvtx()
+
+
 class _NvtxRange(AbstractContextManager[None]):
     def __enter__(self) -> None:
         torch.cuda.nvtx.range_push(WAIT_RANGE)  # type: ignore[no-untyped-call]

@@ -56,11 +56,16 @@ class MixPosition:
 
 @dataclass(frozen=True)
 class MixState:
-    """A state that was read."""
+    """A state that was read.
+
+    Attributes:
+        skipped: Rows of the next batch that were delivered one by one, and the world of then.
+    """
 
     value: dict[str, Any]
     progress: MixProgress
     options: MixOptions
+    skipped: tuple[int, Any] = (0, None)
 
     @property
     def epoch(self) -> int:
@@ -214,7 +219,7 @@ class MixSession(Session[MixPosition]):
         """Return the batches of the epoch under way or to come, of all workers."""
         live = self.live_iterator()
         start = self.next_start()
-        first = None if live is None else live.first
+        first = None if live is None or live.progress.position is None else live.first
         if first is not None:
             positions = [first]
         else:
@@ -274,9 +279,9 @@ class MixSession(Session[MixPosition]):
         state = {"state": self.state_of(position)}
         return state | {"used": used} if used else state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], skipped: tuple[int, Any] = (0, None)) -> None:
         """Make the next iteration, and the one under way, resume at `state`."""
-        read = self.read_state(state)
+        read = replace(self.read_state(state), skipped=skipped)
         self.options = replace(self.options, weights=_fractions(state["next_weights"]))
         if read.progress.over and not in_worker():
             live = self.live_iterator()

@@ -225,7 +225,8 @@ class BatchMixture(Mixture):
     def over(self) -> bool:
         """True if no batch is left."""
         position = self.begin()
-        return self.is_over(position) if self.progress.reached else self._order.next is None
+        is_of_position = self._order.progress is position.progress
+        return self._order.next is None if is_of_position else self.is_over(position)
 
     def _take(self, position: MixPosition) -> tuple[Batch, MixPosition]:
         order, number = self._order, self._order.next

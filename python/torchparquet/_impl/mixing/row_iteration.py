@@ -10,7 +10,6 @@ from torchparquet._impl.functions.transforms import Transforms
 from torchparquet._impl.mixing.mix_session import Member, MixSession
 from torchparquet._impl.mixing.row_cursor import BatchRecord, RowCursor, RowPlace
 from torchparquet._impl.session.exact_iterator import ExactIterator, Progress
-from torchparquet._impl.session.session import Start
 from torchparquet._impl.session.session_iterator import SessionIterator
 
 _FORMAT = "torchparquet.UnbatchedDataset"
@@ -23,37 +22,43 @@ class RowSession:
     of a mix leads to the batch, and says how many of its rows were delivered.
     """
 
-    def __init__(self, session: Member, transforms: Transforms | None) -> None:
-        """Read the rows of the data set of `session`."""
-        self.session = session
+    def __init__(self, dataset: Any, transforms: Transforms | None) -> None:
+        """Read the rows of `dataset`."""
+        self.dataset = dataset
         self.transforms = transforms
-        # For a start of the mix: rows of the first batch that were delivered, and the world.
-        self._skipped: tuple[Start | None, int, Any] = (None, 0, None)
         self._latest: tuple[Progress[Any], Progress[RowPlace]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes without the iteration under way."""
         return self.__dict__ | {"_latest": None}
 
-    def iterate(self, batches: SessionIterator[Batch, Any]) -> RowIteration:
-        """Return the rows of the batches of an iterator."""
+    @property
+    def session(self) -> Member:
+        """The session of the data set, whose copies have sessions of their own."""
+        session: Member = self.dataset._session
+        return session
+
+    def iterate(self) -> RowIteration:
+        """Return the rows of the data set's next iteration."""
         self.num_to_skip(is_beginning=True)
+        batches: SessionIterator[Batch, Any] = iter(self.dataset)
         made = RowIteration(self, batches)
         self._latest = batches.progress, made.progress
         return made
 
     def num_to_skip(self, *, is_beginning: bool = False) -> int:
-        """Return the rows to skip of the first batch, as long as the mix resumes there."""
-        start, num_rows, world = self._skipped
-        if num_rows == 0 or self.session.next_start() is not start:
+        """Return the rows of the first batch that were delivered before a state was taken."""
+        start = self.session.next_start()
+        if not isinstance(self.session, MixSession) or start is None or start.state is None:
             return 0
-        if is_beginning and world != self.session.worlds():
+        num_rows, world = start.state.skipped
+        if num_rows and is_beginning and world != self.session.worlds():
             raise ValueError(
                 "a state within a batch of a mix fits the same ranks and workers only, got "
                 f"[world_size, num_workers] of its data sets {world}, here "
                 f"{self.session.worlds()}; take it between two batches"
             )
-        return num_rows
+        return int(num_rows)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the latest iteration."""
@@ -91,8 +96,7 @@ class RowSession:
             raise ValueError(
                 f"state must be a state of the rows of a mix, got keys {sorted(state)}"
             )
-        self.session.load_state_dict(state["state"])
-        self._skipped = self.session.next_start(), state["rows"], state["world"]
+        self.session.load_state_dict(state["state"], (state["rows"], state["world"]))
 
 
 class RowIteration(ExactIterator[Row, RowPlace]):

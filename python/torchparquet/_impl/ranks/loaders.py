@@ -5,15 +5,17 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from multiprocessing.context import ForkProcess, ForkServerProcess
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, SupportsIndex, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
 from torchparquet._impl.parent_process import end_with_parent
 from torchparquet._impl.ranks.sharding import in_worker
+from torchparquet.errors import unpickled
 
 _Item = TypeVar("_Item", covariant=True)
 
@@ -40,6 +42,10 @@ class IterableOnly(IterableDataset[_Item]):
 
     # For messages: what it is, and what it delivers.
     _noun, _item = "ParquetDataset", "batch"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Callable[..., Any], Any, Any]:
+        """Return what makes a copy: the version first, for it is read before all else."""
+        return unpickled, (type(self), version("torchparquet")), self.__getstate__()
 
     def __getitem__(self, index: object) -> NoReturn:
         """Refuse, as `dataset[0]`, `Subset` and the parts of `random_split` ask for it."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from operator import length_hint
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import torch
 from torch import Tensor
+from torch._C import _from_dlpack
 
 from torchparquet._impl.batches.packed_items import PackedItems, in_own_memory
 from torchparquet._impl.batches.tensors import Batch, BatchViews, LentSlabs
 from torchparquet._impl.native import BatchReader, ReaderMemory, ReaderSpec, ReaderStats
+from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.reading import interpreter_exit
 from torchparquet._impl.reading.null_values import with_way_out
 from torchparquet._impl.reading.reader_arguments import first_steps, native_share
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 # How long the end of a stream waits for reads under way. A loop ends within a second of Ctrl-C, of
 # which the wait for a batch takes up to 0.1 s.
 _STUCK_SECONDS = 0.3
+# Batches that are taken from the reader at once, beside those that it counts as in flight.
+_RUN_BATCHES = 64
+_RUN_BYTES = 1 << 20
 
 
 class Reading(Protocol):
@@ -32,6 +37,17 @@ class Reading(Protocol):
 
     def end(self, stats: ReaderStats, names: Sequence[str]) -> None:
         """Take the final counts of a stream whose tasks have these names."""
+
+
+class _Run(NamedTuple):
+    """Batches that were taken from the reader together, and their slabs.
+
+    Without the slabs, which `clear` takes away, there are no further batches.
+    """
+
+    slabs: list[Any]
+    unused: Iterator[Any]
+    batches: Iterator[Batch]
 
 
 class BatchStream(Stream):
@@ -88,10 +104,20 @@ class BatchStream(Stream):
         )
         self._reader = BatchReader(spec=spec, memory=memory)
         self.num_batches = self._reader.num_batches
-        self._views = BatchViews(parts.fields, self._reader.fields, self._reader.capacity_rows)
-        # A batch is reordered only if slab order differs from the user's order.
-        self._names = parts.names if parts.names != self._views.names else None
-        self._lent = LentSlabs(self._reader.slab_bytes, pin_memory) if lends else None
+        slab_bytes = self._reader.slab_bytes
+        # A worker shares a slab with its parent by one call, and each piece of it by another.
+        self._views = BatchViews(
+            parts.fields,
+            self._reader.fields,
+            parts.names,
+            slab_bytes,
+            in_pieces=not (lends or in_worker()),
+        )
+        self._takes_runs = not lends and not any(field.num_offsets for field in parts.fields)
+        run_bytes = min(_RUN_BYTES, max_memory_bytes // 64) if self._takes_runs else 0
+        self._run_batches = max(1, min(_RUN_BATCHES, run_bytes // slab_bytes))
+        self._run = _Run([], iter(()), iter(()))
+        self._lent = LentSlabs(slab_bytes, pin_memory) if lends else None
         self._pins_memory = pin_memory
         self._packs_items = packs_items or pin_memory
         self._first: Any = None
@@ -124,31 +150,45 @@ class BatchStream(Stream):
             self._is_taken_from = False
 
     def _next(self) -> Batch:
+        for batch in self._run.batches:
+            return batch
         if self._ended:
             raise StopIteration
         self.start()
-        item = self._first or self._reader.next()
-        self._first = None
-        if item is None:
+        taken = self._first or self._reader.next(self._run_batches, self._views.pieces)
+        if taken is None:
             self._ended = True
             self.close()
             raise StopIteration
-        memory, num_rows, items = item
-        slab = self._slab(memory)
+        slabs, num_rows, items = taken
+        if self._takes_runs:
+            unused = iter(slabs)
+            # At once, since an exception may come before and after.
+            self._run = _Run(slabs, unused, self._views.cut_all(unused, num_rows))
+            self._first = None
+            return next(self._run.batches)
+        self._first = None
+        pieces = self._pieces(slabs[0])
         if items and self._packs_items:
             packed = PackedItems(items, self._pins_memory)
             tensors = packed.tensors_in(packed.memory)
         else:
             tensors = in_own_memory(items)
-        batch = self._views.cut(slab, num_rows, tensors)
-        if self._names is not None:
-            batch = {name: batch[name] for name in self._names}
-        return batch
+        return self._views.cut(pieces, num_rows, tensors)
+
+    @property
+    def at_hand(self) -> Iterable[Batch]:
+        """The batches that were taken from the reader together with the latest one."""
+        return self._run.batches if length_hint(self._run.unused) else ()
+
+    def forget_run(self) -> None:
+        """Give up the batches at hand."""
+        self._run.slabs.clear()
 
     @property
     def next_is_ready(self) -> bool:
         """True if `next` need not wait for reading, and has not ended."""
-        return not self._ended and (self._first is not None or self._reader.next_is_ready)
+        return not self._ended and (self._num_at_hand > 0 or self._reader.next_is_ready)
 
     def start(self) -> None:
         """Lend the reader the memory that it needs from torch; `next` does it too."""
@@ -165,7 +205,7 @@ class BatchStream(Stream):
         Call this from another thread than the loop's, after `start`. It runs no code of torch,
         which would use the current device of that thread.
         """
-        self._first = self._reader.next()
+        self._first = self._reader.next(self._run_batches, self._views.pieces)
 
     @property
     def num_taken(self) -> int:
@@ -173,15 +213,19 @@ class BatchStream(Stream):
 
         A signal handler may raise between taking a batch and returning it, and so may torch.
         """
-        return self._reader.stats.batches - (self._first is not None)
+        return self._reader.num_taken - self._num_at_hand
 
-    def _slab(self, memory: object) -> Tensor:
+    @property
+    def _num_at_hand(self) -> int:
+        first = 0 if self._first is None else len(self._first[0])
+        return first + length_hint(self._run.unused)
+
+    def _pieces(self, memory: Any) -> Sequence[Tensor]:
         if self._lent is None:
-            return torch.from_numpy(memory)
-        assert isinstance(memory, int)  # noqa: S101
+            return [_from_dlpack(piece) for piece in memory]
         slab = self._lent.take(memory)
         self._lend(self._lent)
-        return slab
+        return [slab]
 
     def _lend(self, lent: LentSlabs) -> None:
         try:
@@ -206,6 +250,7 @@ class BatchStream(Stream):
         """Join the threads and give up the batches in flight. Idempotent."""
         self._closed = True
         self._stop()
+        self.forget_run()
         if self._lent is not None:
             self._lent.clear()
         interpreter_exit.forget(self)
@@ -237,7 +282,7 @@ class BatchStream(Stream):
     def _end_reading(self) -> None:
         reading, self.reading = self.reading, None
         if reading is not None:
-            reading.end(self._reader.stats, self.task_names)
+            reading.end(self.stats, self.task_names)
 
     @property
     def closed(self) -> bool:
@@ -262,4 +307,4 @@ class BatchStream(Stream):
     @property
     def stats(self) -> ReaderStats:
         """The counts so far, the waits, and the present batches in flight."""
-        return self._reader.stats
+        return self._reader.stats(self._num_at_hand)

@@ -19,6 +19,9 @@ class Closing(Protocol):
     def close_at_exit(self) -> None:
         """Join the threads, and wait a while for the users of the object."""
 
+    def forget_run(self) -> None:
+        """Give up the batches at hand, since a forked child may not deliver them."""
+
 
 class Stopping(Protocol):
     """A reader whose threads may be in a read that does not return."""
@@ -83,6 +86,7 @@ def end_rank(code: int = 0) -> NoReturn:
 def _watch_exit() -> None:
     """Begin to with the first stream, for a process may import the package and read nothing."""
     atexit.register(_close_all)
+    os.register_at_fork(after_in_child=_forget_runs)
 
 
 def _close_all() -> None:
@@ -93,3 +97,8 @@ def _close_all() -> None:
         stream.close_at_exit()
     for reader, _ in _stuck:
         reader.stop()
+
+
+def _forget_runs() -> None:
+    for stream in list(_open):
+        stream.forget_run()

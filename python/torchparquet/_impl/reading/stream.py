@@ -8,7 +8,7 @@ Each stage wraps the stream before it and is a stream itself; only decoding is a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from torchparquet._impl.batches.tensors import Batch
@@ -32,6 +32,11 @@ class Stream(Iterator[Batch], ABC):
     @abstractmethod
     def reader(self) -> BatchStream:
         """The first stage, which decodes and counts."""
+
+    @property
+    def at_hand(self) -> Iterable[Batch]:
+        """The batches that `next` returns before it asks for more; a false value for none."""
+        return ()
 
     @property
     @abstractmethod

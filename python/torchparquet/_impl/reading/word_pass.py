@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -14,7 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from torchparquet._impl.batches.columns import resolve_columns
-from torchparquet._impl.files.cache_file import CacheArgument, found_by_pass
+from torchparquet._impl.files.cache_file import (
+    CacheArgument,
+    Codec,
+    found_by_pass,
+    packed,
+    unpacked,
+)
 from torchparquet._impl.files.footers.leaf import NULL_KEY
 from torchparquet._impl.files.schemas import Schemas
 from torchparquet._impl.plan.epoch_plan import EpochPlan
@@ -58,17 +63,15 @@ class WordPass:
     def find(self, name: str, column: Column) -> tuple[bytes, ...]:
         """Return all different strings of the sources of a column, in ascending order."""
         manifest = self._manifest
-        content = found_by_pass(
-            ("words", "words"),
-            json.dumps(column.sources),
-            _words,
-            lambda: _content(sorted(self._found(name, column, manifest))),
+        found = found_by_pass(
+            Codec("words", _content, _words),
+            column.sources,
+            lambda: tuple(sorted(self._found(name, column, manifest))),
             cache=self.cache,
             manifest=manifest,
             keys=self.keys,
             storage=self.storage,
         )
-        found = _words(content)
         if not found:
             raise ValueError(
                 'vocab="auto" needs a string that is not null (vocab=[...] states the words): all '
@@ -148,13 +151,17 @@ def _different(batch: Batch, field: Field) -> set[bytes]:
     return set(array.unique().to_pylist()) - {None}
 
 
-def _content(words: list[bytes]) -> bytes:
-    return b"\n".join([json.dumps([len(word) for word in words]).encode(), b"".join(words)])
+def _content(words: tuple[bytes, ...]) -> bytes:
+    lengths = np.array([len(word) for word in words], np.int64)
+    return packed({}, {"lengths": lengths, "letters": np.frombuffer(b"".join(words), np.uint8)})
 
 
-def _words(content: bytes) -> tuple[bytes, ...]:
-    lengths, _, joined = content.partition(b"\n")
-    ends = np.cumsum([0, *json.loads(lengths)]).tolist()
-    if ends[-1] != len(joined):
+def _words(content: bytes) -> tuple[bytes, ...] | None:
+    stored = unpacked(content)
+    if stored is None:
+        return None
+    letters = stored[1]["letters"].tobytes()
+    ends = np.cumsum([0, *stored[1]["lengths"]]).tolist()
+    if ends[-1] != len(letters):
         raise ValueError("it has another length")
-    return tuple(joined[begin:end] for begin, end in pairwise(ends))
+    return tuple(letters[begin:end] for begin, end in pairwise(ends))

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from torchparquet._impl.files.cache_file import CacheArgument, found_by_pass
+from torchparquet._impl.files.cache_file import (
+    CacheArgument,
+    Codec,
+    found_by_pass,
+    packed,
+    unpacked,
+)
+from torchparquet._impl.files.manifest import RowSelection
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
-from torchparquet._impl.files.row_selection import RowSelection
 from torchparquet._impl.rows.evaluation import FILTERS, Mask, Values, evaluate
 from torchparquet._impl.rows.filters import FiltersArgument, equalities_of, filters_expression
 from torchparquet._impl.rows.row_numbers import ChosenRows, Deletions, RowsArgument
@@ -35,7 +41,7 @@ if TYPE_CHECKING:
     from torchparquet._impl.files.manifest import Manifest
     from torchparquet._impl.native import Footers
 
-_FORMAT = "torchparquet rows 1"
+_ARRAYS = ("form", "begin", "words", "num_rows")
 _SPLIT = "split"
 
 
@@ -68,17 +74,15 @@ def select_rows(
         return manifest
     conditions = _Conditions(manifest, arguments, keys, footers)
     if conditions.reads:
-        content = found_by_pass(
-            ("rows", "selected rows"),
-            conditions.digest(),
-            lambda content: _selection(content, manifest),
-            lambda: _content(conditions.find()),
+        selection = found_by_pass(
+            Codec("rows", _content, partial(_selection, manifest)),
+            [conditions.digest()],
+            conditions.find,
             cache=cache,
             manifest=manifest,
             keys=None,
             storage=storage,
         )
-        selection = _selection(content, manifest)
     else:
         selection = conditions.find()
     if not selection.num_rows.any():
@@ -185,30 +189,17 @@ def _as_mask(values: pa.ChunkedArray) -> Mask:
 
 
 def _content(selection: RowSelection) -> bytes:
-    file = io.BytesIO()
-    np.savez(
-        file,
-        format=np.array(_FORMAT),
-        digest=np.frombuffer(selection.digest(), np.uint8),
-        form=selection.form,
-        begin=selection.begin,
-        words=selection.words,
-        num_rows=selection.num_rows,
-    )
-    return file.getvalue()
+    return packed({}, {name: getattr(selection, name) for name in _ARRAYS})
 
 
-def _selection(content: bytes, manifest: Manifest) -> RowSelection:
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        if str(stored["format"]) != _FORMAT:
-            raise ValueError("it has another format")
-        selection = RowSelection(
-            stored["form"], stored["begin"], stored["words"], stored["num_rows"]
-        )
-        if (
-            selection.digest() != stored["digest"].tobytes()
-            or len(selection.num_rows) != manifest.num_row_groups
-            or (selection.num_rows > manifest.row_group_num_rows).any()
-        ):
-            raise ValueError("its parts do not belong together")
-        return selection
+def _selection(manifest: Manifest, content: bytes) -> RowSelection | None:
+    stored = unpacked(content)
+    if stored is None:
+        return None
+    selection = RowSelection(*(stored[1][name] for name in _ARRAYS))
+    if (
+        len(selection.num_rows) != manifest.num_row_groups
+        or (selection.num_rows > manifest.row_group_num_rows).any()
+    ):
+        raise ValueError("its parts do not belong together")
+    return selection

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -12,9 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from torchparquet._impl.batches.fields import Field, lengths_of
-from torchparquet._impl.files.cache_file import CacheArgument, found_by_pass
-from torchparquet._impl.files.footers.walk import footers_of
-from torchparquet._impl.files.row_selection import PackedRows, Unit
+from torchparquet._impl.files.cache_file import (
+    CacheArgument,
+    Codec,
+    found_by_pass,
+    packed,
+    unpacked,
+)
+from torchparquet._impl.files.manifest import PackedRows, Unit
+from torchparquet._impl.files.manifest_reading import footers_of
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.reading.reader_arguments import pack_request
@@ -30,7 +35,6 @@ if TYPE_CHECKING:
     from torchparquet._impl.native import Footers
     from torchparquet._impl.reading.read_options import ReadOptions
 
-_FORMAT = "torchparquet sequences 1"
 _COUNTS = ("num_units", "num_tokens", "num_places", "num_documents")
 
 
@@ -65,7 +69,7 @@ class LengthPass:
         manifest = self.manifest
         told = json.dumps([unit, *rules, [field.sources for field in fields]])
 
-        def counts() -> bytes:
+        def counts() -> PackedRows:
             found = np.zeros((len(_COUNTS), manifest.num_row_groups), np.int64)
             totals = np.full((manifest.num_row_groups, 2), -1)
             if count_totals is not None and self._is_told_by_footers(fields):
@@ -75,24 +79,29 @@ class LengthPass:
                     found[:, row_group] = count_totals(*totals[row_group].tolist())
             for lengths in self._lengths(fields, totals[:, 0] < 0):
                 found[:, lengths.row_group] = count(lengths)
-            return _content(PackedRows(unit, told, *found))
+            return PackedRows(unit, told, *found)
 
-        content = found_by_pass(
-            ("lengths", "sequences"),
-            told,
-            _packed,
+        def decode(content: bytes) -> PackedRows | None:
+            stored = unpacked(content)
+            if stored is None:
+                return None
+            made = PackedRows(unit, told, *(stored[1][name] for name in _COUNTS))
+            if len(made.num_units) != manifest.num_row_groups:
+                raise ValueError("its parts do not belong together")
+            return made
+
+        rows = found_by_pass(
+            Codec("lengths", _content, decode),
+            [told],
             counts,
             cache=self.cache,
             manifest=manifest,
             keys=self.keys,
             storage=self.storage,
         )
-        packed = _packed(content)
-        if packed.rules != told or len(packed.num_units) != manifest.num_row_groups:
-            raise RuntimeError("the ranks run different versions of torchparquet")
-        if not packed.num_units.any():
+        if not rows.num_units.any():
             raise ValueError(f"all lists of {fields[0].name!r} are empty: {manifest.num_rows} rows")
-        return packed
+        return rows
 
     def _is_told_by_footers(self, fields: Sequence[Field]) -> bool:
         """Return True if footers may count the lists that are read."""
@@ -191,29 +200,13 @@ def _check_in_step(
             )
 
 
-def _content(packed: PackedRows) -> bytes:
-    file = io.BytesIO()
-    arrays: dict[str, Any] = {name: getattr(packed, name) for name in _COUNTS}
-    texts = {"format": _FORMAT, "unit": packed.unit, "rules": packed.rules}
-    arrays |= {name: np.array(text) for name, text in texts.items()}
-    np.savez(file, **arrays)
-    return file.getvalue()
-
-
-def _packed(content: bytes) -> PackedRows:
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        if str(stored["format"]) != _FORMAT:
-            raise ValueError("it has another format")
-        unit: Any = str(stored["unit"])
-        return PackedRows(unit, str(stored["rules"]), *(stored[name] for name in _COUNTS))
+def _content(rows: PackedRows) -> bytes:
+    return packed({}, {name: getattr(rows, name) for name in _COUNTS})
 
 
 def _counted_lists(manifest: Manifest, column: str, num_threads: int | None) -> NDArray[np.int64]:
     """Return the items of a column's lists, and the lists that have some."""
-    contents = [file.content for file in manifest.memory]
-    footers = footers_of(
-        manifest.files, num_threads, None, contents, manifest.remote, with_contents=True
-    )
+    footers = footers_of(manifest, num_threads, with_contents=True)
     counts = np.full((manifest.num_row_groups, 2), -1)
     unchanged = footers.file_digest == manifest.file_digest
     for file in np.flatnonzero(unchanged).tolist():

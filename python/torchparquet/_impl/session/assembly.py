@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torchparquet._impl.checks import checked_int, listed
-from torchparquet._impl.files.manifest_cache import shared_manifest
+from torchparquet._impl.files.manifest_cache import open_manifest
 from torchparquet._impl.files.remote.urls import is_remote_url
 from torchparquet._impl.functions.transforms import Transforms
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions, check_dynamic
@@ -29,9 +29,9 @@ from torchparquet.options import ByLength, Pack
 if TYPE_CHECKING:
     from torchparquet._impl.batches.fields import Field
     from torchparquet._impl.files.cache_file import CacheArgument
+    from torchparquet._impl.files.discovery import SourceArgument
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.files.manifest_reading import SourceArgument
     from torchparquet._impl.files.remote.storage import StorageArguments
     from torchparquet._impl.functions.decoders import Decoder
     from torchparquet._impl.functions.transforms import Processor, Transform
@@ -103,16 +103,15 @@ class Source:
         paths, rows = self.paths, self.rows
         table = table_source(paths)
         if table is not None:
-            if storage.filesystem is None and not storage.options:
+            if storage.filesystem is None and not storage.of_store:
+                options = {**(table.storage_options or {}), **(storage.options or {})}
                 is_remote = is_remote_url(table.paths[0])
                 storage = replace(
-                    storage,
-                    options=table.storage_options if is_remote else None,
-                    filesystem=table.filesystem,
+                    storage, options=options if is_remote else None, filesystem=table.filesystem
                 )
             paths = list(table.paths)
             rows = replace(rows, filters=both(rows.filters, table.filters), left=table.deleted)
-        manifest, footers = shared_manifest(
+        manifest, footers = open_manifest(
             paths,
             self.num_threads,
             self.keys,

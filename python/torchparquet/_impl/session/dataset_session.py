@@ -226,12 +226,6 @@ class DatasetSession(Session[Place]):
         own = self.membership.topology()
         return own if worker is None else Topology(own.rank, own.world_size, *worker)
 
-    def topologies(self, num_workers: int = 0) -> list[Topology]:
-        """Return those of the rank's workers; in a worker, and without any, the process's own."""
-        if in_worker() or num_workers == 0:
-            return [self.topology()]
-        return [self.topology((worker, num_workers)) for worker in range(num_workers)]
-
     def refuse_second_sharding(self) -> None:
         """Raise if a loader of Accelerate would divide the batches among ranks a second time."""
         # A user who declares one process for everything may have a loader divide it.
@@ -313,7 +307,8 @@ class DatasetSession(Session[Place]):
     def end_rows(self, num_workers: int) -> int:
         """Return the rows of this rank's workers in the epoch under way or to come."""
         self.refuse_dynamic("length")
-        topologies = self.topologies(num_workers)
+        workers = [(worker, num_workers) for worker in range(0 if in_worker() else num_workers)]
+        topologies = [self.topology(worker) for worker in workers] or [self.topology()]
         return sum(self.planner.rows(self.present_place(of), of)[1] for of in topologies)
 
     def num_steps(self, topology: Topology, *, of_rank: bool) -> int:

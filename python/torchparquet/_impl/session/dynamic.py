@@ -29,7 +29,7 @@ from torchparquet._impl.ranks.agreement import start_of_job
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.reading.function_stages import Surroundings
 from torchparquet._impl.session.iteration import Iteration
-from torchparquet._impl.session.provenance import BatchOrigin, row_group_origin
+from torchparquet._impl.session.provenance import batch_origin
 from torchparquet.errors import RankMismatchError
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ def _origin_in(
     step: int,
     row: int | None = None,
 ) -> object:
-    return row_group_origin(manifest, share, BatchOrigin(epoch, step, topology, (), row))
+    return batch_origin(manifest, [share.steps(step)], (epoch, step), topology, row)
 
 
 def row_group_share(row_group: int, num_rows: int, batch_size: int | None) -> Share:

@@ -35,16 +35,16 @@ _MAX_CLAIMS = 512
 
 
 class Claim(NamedTuple):
-    """An iteration that this process is beginning.
-
-    Attributes:
-        number: The iteration's number, unless another one takes that first.
-        num_tries: How often the entry was asked for. An exception may hide whether it was had.
-    """
+    """An iteration that this process is beginning; another one may take its number first."""
 
     key: int
     number: int
     num_tries: int = 0
+
+    @property
+    def again(self) -> Claim:
+        """The claim for the case that an exception hides whether its entry was had."""
+        return self._replace(num_tries=(self.num_tries + 1) % _MAX_CLAIMS)
 
 
 class EpochLedger:
@@ -136,11 +136,6 @@ class EpochLedger:
         if self._shared.is_copy:
             self._owner_pid = -1
         self._join()
-
-
-def next_try(claim: Claim) -> Claim:
-    """Return a claim for the case that an exception hides whether its entry was had."""
-    return claim._replace(num_tries=(claim.num_tries + 1) % _MAX_CLAIMS)
 
 
 def _key(identity: bytes) -> int:

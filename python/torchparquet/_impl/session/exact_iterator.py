@@ -10,9 +10,12 @@ the recorded position brings them back to that position first.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from threading import get_ident
+from time import perf_counter
 from typing import Any, Generic, NoReturn, TypeVar
+
+from torch._C._autograd import _profiler_enabled
 
 Item = TypeVar("Item")
 Position = TypeVar("Position")
@@ -53,6 +56,10 @@ class ExactIterator(Iterator[Item], Generic[Item, Position], ABC):
     def __init__(self) -> None:
         """Stand before the beginning."""
         self.progress: Progress[Position] = Progress()
+        # Items that `next` has only to return, and the position after each, while the iterator
+        # stands where it has left it.
+        self._at_hand: Iterable[tuple[Position, Item]] = ()
+        self._seconds_at_hand = 0.0  # within `next` for them
         self._in_next: int | None = None  # the thread in `next`
 
     def __next__(self) -> Item:
@@ -67,6 +74,16 @@ class ExactIterator(Iterator[Item], Generic[Item, Position], ABC):
                     "or hold a lock around next()"
                 )
             self._in_next = own
+            if progress.reached is progress.position and not _profiler_enabled():
+                progress.reached = None
+                begin = perf_counter()
+                for after, item in self._at_hand:
+                    self._seconds_at_hand += perf_counter() - begin
+                    if progress.reached is None:
+                        progress.reached = progress.position = after
+                    self._in_next = None
+                    return item
+                progress.reached = progress.position
             item, after = self._next_item()
         except BaseException:
             if self._in_next == own:

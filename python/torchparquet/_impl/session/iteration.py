@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torchparquet._impl.batches.batch_rows import check_rows, num_rows_of, sliced
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.metrics.read_totals import ReadTotals
-from torchparquet._impl.metrics.wait_ranges import wait_range
+from torchparquet._impl.metrics.wait_ranges import shows_in_nvtx, wait_range
 from torchparquet._impl.reading.function_stages import Surroundings
 from torchparquet._impl.session.planner import Place
 from torchparquet._impl.session.provenance import batch_origin
@@ -64,6 +63,8 @@ class Iteration(SessionIterator[Batch, Place]):
     def _next_item(self) -> tuple[Batch, Place]:
         if self._looks and not self.is_held and not self._closed:
             self.take_epoch()
+        seconds, self._seconds_at_hand = self._seconds_at_hand, 0.0
+        self.totals.add_seconds("next_seconds", seconds)
         self._asked_at = time.perf_counter()
         # No function calls the fetch: the frames between the loop and the reader are few.
         traced = wait_range()
@@ -98,7 +99,17 @@ class Iteration(SessionIterator[Batch, Place]):
                 check_rows(batch, self._num_rows_read)
                 self._num_rows_read = num_rows_of(batch) - place.num_rows
             batch = sliced(batch, place.num_rows, num_rows_of(batch))
-        return batch, place.after_batch()
+        place = place.after_batch()
+        self._at_hand = self._following(stream, place)
+        return batch, place
+
+    def _following(self, stream: Stream, place: Place) -> Iterable[tuple[Place, Batch]]:
+        """Return the batches at hand that need nothing, and the places after them."""
+        batches = stream.at_hand
+        if not batches or self._looks or shows_in_nvtx():
+            return ()
+        end = self._middle if place.steps <= self._middle else place.end
+        return zip(place.after_each(end), batches, strict=False)
 
     def _next_shares(self, place: Place) -> Sequence[Share]:
         """Return what the next epoch reads, as far as one is to be expected; else nothing."""
@@ -192,7 +203,7 @@ class Iteration(SessionIterator[Batch, Place]):
             return False
         num_taken = stream.num_taken
         if num_taken:
-            place = replace(place, steps=place.steps + num_taken, num_rows=0)
+            place = place._replace(steps=place.steps + num_taken, num_rows=0)
         return place == position and place.steps < place.end
 
     def _with_steps(self, place: Place) -> Place:
@@ -275,8 +286,10 @@ def _origin_after(
     row: int | None = None,
 ) -> object:
     """Return where the batch is from that comes so many after the one at a place."""
-    place = replace(place, steps=place.steps + num_after)
-    return batch_origin(session.streams.manifest, session.planner, place, topology, row)
+    place = place._replace(steps=place.steps + num_after)
+    shares = session.planner.shares(place, topology)
+    at = place.epoch, place.steps_before + place.steps
+    return batch_origin(session.streams.manifest, shares, at, topology, row)
 
 
 class SkippingIteration(Iteration):

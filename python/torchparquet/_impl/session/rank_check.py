@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple
@@ -85,7 +86,8 @@ class RankCheck:
         self._with_epochs(lambda epochs: epochs.check(epoch))
 
     def _with_epochs(self, act: Callable[[_Epochs], None]) -> None:
-        if self._epochs is None:
+        # A forked child, such as a worker, would take answers that its parent waits for.
+        if self._epochs is None or self._epochs.owner_pid != os.getpid():
             return
         try:
             act(self._epochs)
@@ -123,6 +125,7 @@ class _Epochs:
         start = job_start(peers)
         self._peers = peers
         self._place = f"torchparquet/epochs/{start.name}/{start.number('epochs')}"
+        self.owner_pid = os.getpid()
         self._has_told = False
         self._noted: int | None = None
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, Self
 
 from torchparquet._impl.metrics.read_metrics import Metrics
 from torchparquet._impl.ranks.sharding import in_worker
-from torchparquet._impl.session.epoch_ledger import Claim, EpochLedger, next_try
+from torchparquet._impl.session.epoch_ledger import Claim, EpochLedger
 from torchparquet._impl.session.exact_iterator import Progress
 from torchparquet._impl.session.session_iterator import Position, SessionIterator, Totals
 from torchparquet.errors import users_level
@@ -294,7 +294,9 @@ class Session(ABC, Generic[Position]):
         if in_worker():
             self._ledger.enter_for_parent(claim)
         else:
-            self._claim = next_try(claim)
+            self._claim = claim.again
+            # Before it is entered, since an exception may hide that it was.
+            self._num_seen = self._num_own = claim.number + 1
             self._num_seen = self._num_own = self._ledger.enter(claim) + 1
         self._claim = None
 

@@ -88,12 +88,7 @@ def of_data(value: Any, identity: Identity) -> Any:
 
 
 def parse(value: object, identity: Identity, requested_window: tuple[int, int] | None) -> State:
-    """Read what `dump` has made, possibly for another data set.
-
-    Raises:
-        ValueError: It is no state of a ParquetDataset, is of another version, is damaged, or was
-            taken of other data, columns or options, which the message names.
-    """
+    """Read what `dump` has made, possibly for another data set."""
     if not isinstance(value, Mapping):
         raise TypeError(f"state must be a dict that state_dict() returned, got {value!r:.200}")
     if value.get("format") != FORMAT:

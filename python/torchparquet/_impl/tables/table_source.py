@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from torchparquet._impl.files.footers.leaf import NULL_KEY, Leaf, TableFacts
-from torchparquet._impl.files.footers.walk import leaves_of
+from torchparquet._impl.files.manifest_reading import leaves_of
 from torchparquet.errors import CorruptFileError, SchemaMismatchError
 
 if TYPE_CHECKING:

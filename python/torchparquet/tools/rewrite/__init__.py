@@ -1,8 +1,7 @@
 """`torchparquet rewrite`: write the same rows in a layout for training.
 
-`options` holds the user's options and the layout that follows. `schemas` makes the output's schema.
-`input_rows` reads, `shuffling` permutes on disk, and `output_files` writes. `journal` lets an
-interrupted rewrite resume.
+`layout` has the user's options and what follows from them. `input_rows` reads and permutes, and
+`output_files` writes to an `output_place`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,27 +19,26 @@ from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.files.remote.urls import split_scheme, without_credentials
-from torchparquet.tools.inspect import look_at
-from torchparquet.tools.inspect.column_chunks import ColumnFacts
-from torchparquet.tools.inspect.pages import PageFacts
-from torchparquet.tools.rewrite import journal
-from torchparquet.tools.rewrite.input_rows import InputRows, RowStream
-from torchparquet.tools.rewrite.options import CODECS, Layout, RewriteOptions, make_layout
-from torchparquet.tools.rewrite.output_files import FileWriter, OutputFile, planned_files
+from torchparquet.tools.footers import ColumnFacts, PageFacts, read_facts, sampled_row_groups
+from torchparquet.tools.rewrite.input_rows import InputRows, RowStream, ShuffledRows
+from torchparquet.tools.rewrite.layout import (
+    CODECS,
+    Layout,
+    RewriteOptions,
+    begin,
+    begun_layout,
+    make_layout,
+)
+from torchparquet.tools.rewrite.output_files import (
+    FileWriter,
+    OutputFile,
+    OutputSchema,
+    common_schema,
+    planned_files,
+)
 from torchparquet.tools.rewrite.output_place import output_place
-from torchparquet.tools.rewrite.schemas import OutputSchema, common_schema
-from torchparquet.tools.rewrite.shuffling import ShuffledRows
 
 Advance = Callable[[int], None]
-
-
-@dataclass(frozen=True)
-class _Part:
-    """The files of one directory. Their rows stay together."""
-
-    directory: str
-    files: tuple[str, ...]
-    rows: InputRows
 
 
 class Rewrite:
@@ -58,27 +56,24 @@ class Rewrite:
         self._output = output_place(str(output), storage, paths)
         self._manifest = read_manifest(list(paths), storage=storage)
         _check_apart(paths, self._manifest, self._output.root)
-        remote = self._manifest.remote
-        files = [
-            path
-            for path, rows in zip(
-                self._manifest.files, self._manifest.file_num_rows.tolist(), strict=True
-            )
-            if rows
-        ]
-        self.schema: OutputSchema = common_schema(files, remote)
-        self._parts = [
-            _Part(directory, tuple(own), InputRows(own, self.schema.arrow, remote))
-            for directory, own in _by_keys(files, self._output.root).items()
-        ]
+        remote, files = self._manifest.remote, self._manifest.files
+        with_rows = np.flatnonzero(self._manifest.file_num_rows).tolist()
+        self._leaves = self._manifest.schemas[int(self._manifest.file_schema[with_rows[0]])]
+        self.schema: OutputSchema = common_schema([files[file] for file in with_rows], remote)
+        # The rows of one directory stay together.
+        self._parts: dict[str, InputRows] = {}
+        directories = np.array([_keys_of(path, self._output.root) for path in files])
+        for name in dict.fromkeys(directories[with_rows].tolist()):
+            own = self._manifest.keep((directories == name)[self._manifest.row_group_file])
+            self._parts[name] = InputRows(own, self.schema.arrow)
         if options.shuffle and len(self._parts) > 1:
-            first = self._parts[0].directory
+            first = next(iter(self._parts))
             raise ValueError(
                 "rows of different key=value directories cannot be shuffled together, since the "
                 f"keys are in the paths ({first!r} and {len(self._parts) - 1} more): rewrite each "
                 "directory by itself, to an --output of its own"
             )
-        unknown = options.encodings.keys() - {leaf.path for leaf in self._leaves()}
+        unknown = options.encodings.keys() - {leaf.path for leaf in self._leaves}
         if unknown:
             raise ValueError(f"no such column to encode: {sorted(unknown)}")
 
@@ -96,51 +91,71 @@ class Rewrite:
         """Write the missing files, and return a report as JSON values."""
         with self._output.locked() as buckets:
             request = self._request()
-            begun = journal.begun_layout(self._output, request)
+            begun = begun_layout(self._output, request)
             layout = begun or self._make_layout()
             writer = FileWriter(self.schema, layout, self._options, self._output)
             if begun is None:
-                journal.begin(self._output, request, layout)
+                begin(self._output, request, layout)
             files: list[OutputFile] = []
             resumed = 0
-            for part in self._parts:
-                planned = planned_files(part.directory, part.rows.num_rows, layout)
+            for directory, rows in self._parts.items():
+                planned = planned_files(directory, rows.num_rows, layout)
                 files += planned
-                resumed += self._write(part, planned, writer, buckets, advance)
-            self._check(files)
-        return self._report(files, resumed, layout)
+                resumed += self._write(rows, planned, writer, buckets, advance)
+            written = self._output.manifest([file.name for file in files])
+        if written.num_rows != self.num_rows:
+            raise RuntimeError(
+                f"the input has {self.num_rows} rows, the output {written.num_rows}: "
+                f"{self._output.shown!r}"
+            )
+        names = [leaf.path for leaf in self._leaves]
+        return {
+            "output": self._output.shown,
+            "files": [
+                {"path": path, "rows": int(rows), "bytes": int(num_bytes)}
+                for path, rows, num_bytes in zip(
+                    written.files, written.file_num_rows, written.file_num_bytes, strict=True
+                )
+            ],
+            "files_resumed": resumed,
+            "rows": written.num_rows,
+            "row_groups": written.num_row_groups,
+            "row_group_rows": layout.row_group_rows,
+            "encodings": dict(zip(names, layout.encodings, strict=True)),
+            "codecs": dict(zip(names, layout.codecs, strict=True)),
+            "shuffled": self._options.shuffle,
+            "seed": self._options.seed if self._options.shuffle else None,
+            "input_files": len(self._manifest.files),
+            "input_bytes": int(self._manifest.file_num_bytes.sum()),
+            "output_bytes": int(written.file_num_bytes.sum()),
+            "schema_changes": list(self.schema.changes),
+            "differing_metadata": list(self.schema.differing_keys),
+        }
 
     def _write(
         self,
-        part: _Part,
+        rows: InputRows,
         planned: list[OutputFile],
         writer: FileWriter,
         buckets: Path,
         advance: Advance,
     ) -> int:
-        """Write the missing files of a part; return the number of existing ones."""
+        """Write the missing files of a directory; return the number of existing ones."""
         layout = writer.layout
         # Files are written in order, so the existing ones come first.
         there = 0
         while there < len(planned) and planned[there].is_there(self._output):
-            advance(planned[there].num_rows * self.passes)
+            advance(planned[there].num_rows)
             there += 1
         if there == len(planned):
+            advance(rows.num_rows * (self.passes - 1))
             return there
-        source: InputRows | ShuffledRows = part.rows
-        begin = planned[there].begin
+        source: InputRows | ShuffledRows = rows
         if self._options.shuffle:
-            source = ShuffledRows(part.rows, layout, self._options.seed, buckets)
-            dealt = -begin
-
-            def advance_new(rows: int) -> None:
-                nonlocal dealt
-                before, dealt = dealt, dealt + rows
-                advance(max(0, dealt) - max(0, before))
-
-            source.deal(advance_new)
-        rows = source.tables(begin, part.rows.num_rows, layout.piece_rows)
-        with closing(RowStream(rows)) as stream:
+            source = ShuffledRows(rows, layout, self._options.seed, buckets)
+            source.deal(advance)
+        tables = source.tables(planned[there].begin, rows.num_rows, layout.piece_rows)
+        with closing(RowStream(tables)) as stream:
             for file in planned[there:]:
                 writer.write(file, stream, advance)
         return there
@@ -154,65 +169,21 @@ class Rewrite:
             options["numpy"] = np.__version__
         return {"fingerprint": self._manifest.fingerprint, **options}
 
-    def _leaves(self) -> tuple[Any, ...]:
-        with_rows = int(np.flatnonzero(self._manifest.file_num_rows)[0])
-        return self._manifest.schemas[int(self._manifest.file_schema[with_rows])]
-
     def _make_layout(self) -> Layout:
-        footers, pages = look_at(self._manifest, all_pages=False, advance=lambda _: None)
+        columns = read_facts(self._manifest, sampled_row_groups(self._manifest)).columns
+        names = [leaf.path for leaf in self._leaves]
         encodings = tuple(
-            self._options.encodings.get(leaf.path) or _kept_encoding(pages[leaf.path])
-            for leaf in self._leaves()
+            self._options.encodings.get(name) or _kept_encoding(columns[name].pages)
+            for name in names
         )
-        codecs = tuple(
-            self._options.codec or _kept_codec(footers.columns[leaf.path])
-            for leaf in self._leaves()
-        )
-        bytes_per_row = max(part.rows.bytes_per_row() for part in self._parts)
+        codecs = tuple(self._options.codec or _kept_codec(columns[name]) for name in names)
+        bytes_per_row = max(rows.bytes_per_row() for rows in self._parts.values())
         return make_layout(self._options, self.num_rows, bytes_per_row, encodings, codecs)
-
-    def _check(self, files: list[OutputFile]) -> None:
-        written = self._output.manifest([file.name for file in files])
-        if written.num_rows != self.num_rows:
-            raise RuntimeError(
-                f"the input has {self.num_rows} rows, the output {written.num_rows}: "
-                f"{self._output.shown!r}"
-            )
-
-    def _report(self, files: list[OutputFile], resumed: int, layout: Layout) -> dict[str, Any]:
-        written = self._output.manifest([file.name for file in files])
-        return {
-            "output": self._output.shown,
-            "files": [
-                {"path": path, "rows": int(rows), "bytes": int(num_bytes)}
-                for path, rows, num_bytes in zip(
-                    written.files, written.file_num_rows, written.file_num_bytes, strict=True
-                )
-            ],
-            "files_resumed": resumed,
-            "rows": written.num_rows,
-            "row_groups": written.num_row_groups,
-            "row_group_rows": layout.row_group_rows,
-            "encodings": {
-                leaf.path: encoding
-                for leaf, encoding in zip(self._leaves(), layout.encodings, strict=True)
-            },
-            "codecs": {
-                leaf.path: codec for leaf, codec in zip(self._leaves(), layout.codecs, strict=True)
-            },
-            "shuffled": self._options.shuffle,
-            "seed": self._options.seed if self._options.shuffle else None,
-            "input_files": len(self._manifest.files),
-            "input_bytes": int(self._manifest.file_num_bytes.sum()),
-            "output_bytes": int(written.file_num_bytes.sum()),
-            "schema_changes": list(self.schema.changes),
-            "differing_metadata": list(self.schema.differing_keys),
-        }
 
 
 def _kept_encoding(pages: PageFacts) -> str:
     """Return the present encoding of a column; "plain" for a dictionary that fell back."""
-    if pages.num_chunks and pages.with_dictionary == pages.num_chunks and not pages.fallbacks:
+    if pages.keeps_dictionary:
         return "dictionary"
     others = {name for name in pages.encodings if name.startswith(("DELTA_", "BYTE_STREAM"))}
     return others.pop().lower() if len(others) == 1 and others == pages.encodings else "plain"
@@ -252,11 +223,9 @@ def _is_within(path: str, directory: str) -> bool:
     return Path(directory).resolve() in Path(path).resolve().parents
 
 
-def _by_keys(files: Sequence[str], output: str) -> dict[str, list[str]]:
-    """Return the files by the `key=value` directories on their paths, except those of `output`."""
-    parts: dict[str, list[str]] = {}
+def _keys_of(path: str, output: str) -> str:
+    """Return the `key=value` directories on a path, except those of `output`."""
     own = PurePosixPath(output).parts
-    for path in files:
-        keys = [name for name in PurePosixPath(path).parent.parts if "=" in name]
-        parts.setdefault("/".join(key for key in keys if key not in own), []).append(path)
-    return parts
+    return "/".join(
+        name for name in PurePosixPath(path).parent.parts if "=" in name and name not in own
+    )

@@ -7,59 +7,22 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
+from torchparquet._impl.files.discovery import Sources
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.manifest_reading import walk_footers
+from torchparquet._impl.files.manifest_reading import read_manifest, walk_footers
 from torchparquet._impl.files.remote.remote_files import RemoteFiles
-from torchparquet._impl.files.remote.storage import (
-    NO_STORAGE,
-    Storage,
-    StorageArguments,
-    storage_beside,
-)
+from torchparquet._impl.files.remote.storage import Storage, StorageArguments, storage_beside
 from torchparquet._impl.files.remote.urls import is_remote_url, without_credentials
 from torchparquet.errors import naming
-from torchparquet.tools.inspect.column_chunks import read_footer
+from torchparquet.tools.footers import read_footer
 
 _BUCKETS = ".buckets"
 
 
-class OutputPlace(Protocol):
-    """A directory of output files, named by their paths within it.
-
-    Attributes:
-        root: An absolute path or URL, which the paths of its files begin with.
-    """
-
-    shown: str
-    root: str
-
-    def locked(self) -> AbstractContextManager[Path]:
-        """Make it, keep other rewrites out, and give a directory on disk for buckets."""
-
-    def names(self) -> list[str]:
-        """Return the names in it, sorted."""
-
-    def read_text(self, name: str) -> str | None:
-        """Return the content of a file; None if there is none."""
-
-    def write_text(self, name: str, text: str) -> None:
-        """Write a file at once."""
-
-    def num_rows_of(self, name: str) -> int | None:
-        """Return the rows of a Parquet file; None if there is none."""
-
-    def new_file(self, name: str) -> AbstractContextManager[Path]:
-        """Give a path on disk to write to; afterwards it is a file of the output, or nothing is."""
-
-    def manifest(self, names: Sequence[str]) -> Manifest:
-        """Return the manifest of files."""
-
-
-def output_place(path: str, storage: StorageArguments, paths: Sequence[str]) -> OutputPlace:
+def output_place(path: str, storage: StorageArguments, paths: Sequence[str]) -> LocalOutput:
     """Return the place of a path or URL."""
     if is_remote_url(path):
         return RemoteOutput(path, storage_beside(path, storage, paths))
@@ -67,7 +30,11 @@ def output_place(path: str, storage: StorageArguments, paths: Sequence[str]) -> 
 
 
 class LocalOutput:
-    """A directory on disk; see `OutputPlace`."""
+    """A directory of output files, named by their paths within it.
+
+    Attributes:
+        root: An absolute path or URL, which the paths of its files begin with.
+    """
 
     def __init__(self, directory: Path) -> None:
         """Write to `directory`, which may be missing."""
@@ -129,15 +96,21 @@ class LocalOutput:
             unfinished.unlink(missing_ok=True)
             raise
         os.replace(unfinished, path)  # noqa: PTH105
-        _sync_directory(path.parent)
+        # The new name is to be on disk too.
+        with naming(path.parent):
+            descriptor = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def manifest(self, names: Sequence[str]) -> Manifest:
         """Return the manifest of files."""
-        return walk_footers([str(self.directory / name) for name in names])[0]
+        return read_manifest([str(self.directory / name) for name in names])
 
 
-class RemoteOutput:
-    """A directory of a store; see `OutputPlace`. Files and buckets are made on disk first.
+class RemoteOutput(LocalOutput):
+    """A directory of a store. Files and buckets are made on disk first.
 
     Nothing keeps two rewrites from writing to it at once.
     """
@@ -193,7 +166,7 @@ class RemoteOutput:
         files = self._files(names)
         if files is None:
             raise FileNotFoundError(f"files of the output are missing: {self.shown!r}")
-        return walk_footers(list(files.paths), storage=NO_STORAGE, remote=files)[0]
+        return walk_footers(Sources.of_store(files))[0]
 
     def _name(self, name: str) -> str:
         return f"{self._directory}/{name}"
@@ -204,20 +177,4 @@ class RemoteOutput:
         entries = [entry for entry in found if entry is not None]
         if len(entries) < len(found):
             return None
-        return RemoteFiles(
-            self._storage,
-            tuple(self._access.shown(entry.name) for entry in entries),
-            tuple(entry.name for entry in entries),
-            tuple(entry.num_bytes for entry in entries),
-            tuple(entry.stamp for entry in entries),
-        )
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make sure that the new name is on disk too."""
-    with naming(directory):
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        return RemoteFiles.of(entries, self._storage)

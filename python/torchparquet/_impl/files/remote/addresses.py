@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit, urlunsplit
 
-from torchparquet._impl.files.remote.file_access import ChangedError, FileAccess
-from torchparquet._impl.files.remote.fsspec_access import FsspecAccess
-from torchparquet._impl.files.remote.stamps import http_date
+from torchparquet._impl.files.remote.failures import ChangedError
+from torchparquet._impl.files.remote.file_access import FileAccess, http_date
+from torchparquet._impl.files.remote.filesystems import is_arrow, unwrapped
 from torchparquet._impl.files.remote.urls import AZURE, HTTP
 
 _SIGNED_SECONDS = 3600
@@ -58,8 +58,6 @@ def address_maker(access: FileAccess) -> AddressMaker | None:
 
     Its calls may ask the store, so they raise what the store's library raises.
     """
-    if not isinstance(access, FsspecAccess):
-        return None
     makers: dict[str, Callable[[Any, str, str], Address | None]] = {
         **dict.fromkeys(("s3", "s3a"), _s3),
         **dict.fromkeys(("gs", "gcs"), _gcs),
@@ -67,10 +65,9 @@ def address_maker(access: FileAccess) -> AddressMaker | None:
         **dict.fromkeys(HTTP, _http),
         "hf": _hf,
     }
-    maker = makers.get(access.scheme)
-    if maker is None:
+    maker, filesystem = makers.get(access.scheme), access.filesystem
+    if maker is None or is_arrow(unwrapped(filesystem)):
         return None
-    filesystem = access.filesystem
 
     def make(name: str, stamp: str) -> Address | None:
         address = maker(filesystem, name, stamp)

@@ -8,25 +8,24 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from torchparquet._impl.files.remote.addresses import Address, AddressMaker
-from torchparquet._impl.files.remote.file_access import (
-    PATIENT,
+from torchparquet._impl.files.remote.failures import (
     ChangedError,
-    FileAccess,
     Patience,
     patiently,
     plain_errors,
+    short_answer,
 )
-from torchparquet._impl.files.remote.stamps import may_be_same
+from torchparquet._impl.files.remote.file_access import may_be_same
 from torchparquet._impl.files.remote.urls import redacted
 from torchparquet.errors import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer  # type: ignore[attr-defined, unused-ignore]
+    from torchparquet._impl.files.remote.remote_files import RemoteFiles
+    from torchparquet._impl.native import RemoteRequest, RemoteStore
 
 # Threads of fsspec's asynchronous file systems only wait; each has one range in flight.
 _BYTES_THREADS = 16
@@ -37,77 +36,23 @@ _JOIN_SECONDS = 2.0
 Result = TypeVar("Result")
 
 
-class Request(Protocol):
-    """A request of the native reader."""
-
-    @property
-    def kind(self) -> str:
-        """Of what: "address" or "bytes"."""
-
-    @property
-    def file(self) -> int:
-        """Number of the file."""
-
-    @property
-    def refused(self) -> bool:
-        """Of an address: the store refused the one before."""
-
-    @property
-    def offset(self) -> int:
-        """Of bytes: the first one."""
-
-    @property
-    def num_bytes(self) -> int:
-        """Of bytes: how many."""
-
-
-class RequestQueue(Protocol):
-    """The native reader's side: `torchparquet._impl.native.RemoteStore`."""
-
-    def next_request(self) -> Request | None:
-        """Wait for the next request, without the GIL; None once the queue is closed."""
-
-    def give_address(
-        self, request: Any, url: str, headers: list[str], expires_at: float, ca_file: str
-    ) -> None:
-        """Answer a request for an address."""
-
-    def give_bytes(self, request: Any, content: Buffer) -> None:
-        """Answer a request for bytes."""
-
-    def fail(self, request: Any, kind: str, message: str) -> None:
-        """Answer that it cannot be done: "not_found", "changed" or "io"."""
-
-    def close(self) -> None:
-        """End the waits of all threads."""
-
-    def stats(self) -> dict[str, Any]:
-        """Return counters."""
-
-
-@dataclass(frozen=True)
-class BrokeredFiles:
-    """The files that a broker reads."""
-
-    access: FileAccess
-    names: Sequence[str]
-    num_bytes: Sequence[int]
-    stamps: Sequence[str]
-    make_address: AddressMaker | None
-    just_listed: bool = False
-    patience: Patience = PATIENT
-
-
 class Broker:
     """Threads that answer requests until `close`, or until nobody holds the broker any more.
 
     The threads hold neither the broker nor a data set. In a forked child the broker is dead.
     """
 
-    def __init__(self, queue: RequestQueue, files: BrokeredFiles) -> None:
+    def __init__(
+        self,
+        queue: RemoteStore,
+        files: RemoteFiles,
+        make_address: AddressMaker | None = None,
+        *,
+        just_listed: bool = False,
+    ) -> None:
         """Start the threads."""
-        num_threads = _BYTES_THREADS if files.make_address is None else _ADDRESS_THREADS
-        answers = _Answers(queue, files)
+        num_threads = _BYTES_THREADS if make_address is None else _ADDRESS_THREADS
+        answers = _Answers(queue, files, make_address, just_listed)
         self._pid = os.getpid()
         # The exit joins them in `_close_all`. Were they not daemons, it would wait for them
         # before that.
@@ -158,8 +103,17 @@ def _end(answers: _Answers, pid: int) -> None:
 class _Answers:
     """The state that all threads of a broker share, and the work of each of them."""
 
-    def __init__(self, queue: RequestQueue, files: BrokeredFiles) -> None:
+    def __init__(
+        self,
+        queue: RemoteStore,
+        files: RemoteFiles,
+        make_address: AddressMaker | None,
+        just_listed: bool,
+    ) -> None:
         self._queue, self._files = queue, files
+        self._make_address, self._just_listed = make_address, just_listed
+        self._access = files.storage.access()
+        self._patience = Patience.of(files.fetch)
         self._comparisons = [_Comparison(files, file) for file in range(len(files.names))]
         self._ended = threading.Event()
 
@@ -182,21 +136,21 @@ class _Answers:
             except ChangedError as error:
                 queue.fail(request, "changed", one_line(error))
             except Exception as error:
-                queue.fail(request, "io", redacted(one_line(error), self._files.access.secrets))
+                queue.fail(request, "io", redacted(one_line(error), self._access.secrets))
 
     def _patiently(self, act: Callable[[], Result]) -> Result:
-        return patiently(act, self._files.patience, self._ended.wait)
+        return patiently(act, self._patience, self._ended.wait)
 
-    def _give_address(self, request: Request) -> None:
+    def _give_address(self, request: RemoteRequest) -> None:
         files = self._files
         name, stamp = files.names[request.file], files.stamps[request.file]
-        shown = files.access.shown(name)
+        shown = self._access.shown(name)
 
         def make() -> Address | None:
-            if files.make_address is None:
+            if self._make_address is None:
                 return None
-            with plain_errors("make an address of", shown, files.access.secrets):
-                return files.make_address(name, stamp)
+            with plain_errors("make an address of", shown, self._access.secrets):
+                return self._make_address(name, stamp)
 
         address = self._patiently(make)
         if address is None:
@@ -207,27 +161,25 @@ class _Answers:
             request, address.url, list(address.headers), address.expires_at, address.ca_file
         )
 
-    def _give_bytes(self, request: Request) -> None:
+    def _give_bytes(self, request: RemoteRequest) -> None:
         self._queue.give_bytes(request, self._patiently(lambda: self._read(request)))
 
-    def _read(self, request: Request) -> bytes:
+    def _read(self, request: RemoteRequest) -> bytes:
         files, file = self._files, request.file
         name, comparison = files.names[file], self._comparisons[file]
         try:
-            content = files.access.read(name, request.offset, request.num_bytes)
+            content = self._access.read(name, request.offset, request.num_bytes)
         except (FileNotFoundError, PermissionError):
             raise
         except OSError:
             comparison.make()  # a change explains it better
             raise
         is_short = len(content) != request.num_bytes
-        if is_short or not files.just_listed:
+        if is_short or not self._just_listed:
             comparison.make()
         if is_short:
-            raise OSError(
-                f"cannot read {files.access.shown(name)!r}: {request.num_bytes} bytes at "
-                f"{request.offset} were asked for, {len(content)} came"
-            )
+            shown = self._access.shown(name)
+            raise short_answer(shown, request.offset, request.num_bytes, len(content))
         return content
 
 
@@ -237,7 +189,7 @@ class _Comparison:
     If the file is the one that was listed after a range of it was read, the range is right.
     """
 
-    def __init__(self, files: BrokeredFiles, file: int) -> None:
+    def __init__(self, files: RemoteFiles, file: int) -> None:
         self._files, self._file = files, file
         self._lock = threading.Lock()  # held while the store is asked
         self._num_begun = 0
@@ -254,9 +206,9 @@ class _Comparison:
             self._last_good = self._num_begun
 
     def _look(self) -> None:
-        files, file = self._files, self._file
-        shown = files.access.shown(files.names[file])
-        entry = files.access.look_up(files.names[file], afresh=True)
+        files, file, access = self._files, self._file, self._files.storage.access()
+        shown = access.shown(files.names[file])
+        entry = access.look_up(files.names[file], afresh=True)
         if entry is None:
             raise FileNotFoundError(f"no such file: {shown!r}")
         same_size = entry.num_bytes == files.num_bytes[file]

@@ -1,47 +1,43 @@
-"""How files of a store are listed and read, whichever library does it."""
+"""Files of a store, as fsspec lists, reads and writes them, and what it says of each."""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
-import random
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchparquet._impl.files.remote.urls import redacted
-from torchparquet.errors import one_line, printable
+from torchparquet._impl.files.remote.failures import plain_errors, short_answer
+from torchparquet._impl.files.remote.range_checks import comparing_client
+from torchparquet._impl.files.remote.urls import HTTP, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Buffer  # type: ignore[attr-defined, unused-ignore]
 
-# They are of a file system's code, not of a store.
-_ERRORS_OF_CODE = (
-    AssertionError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    NotImplementedError,
-    TypeError,
-    ValueError,
+# Their `find` takes a prefix.
+_WITH_PREFIX = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl")
+_OPENED_BLOCK_BYTES = 1 << 20
+# By kind, the fields of fsspec's info that tell it. Kinds that follow the content come first.
+_FIELDS = (
+    ("blob", ("blob_id", "xet_hash")),
+    ("generation", ("generation",)),
+    ("etag", ("ETag", "etag", "e_tag")),
+    ("md5", ("md5Hash", "content_md5", "Content-MD5")),
+    ("modified", ("Last-Modified", "LastModified", "last_modified", "mtime", "modified")),
+    ("created", ("created",)),
 )
-# HTTP statuses of requests that are wrong in themselves.
-_LASTING = (405, 412, 416)
-# HTTP statuses of a store that has too much to do.
-_BUSY = (429, 503)
-# The first wait before another try is up to this long. It doubles up to the second.
-_FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.1, 20.0
-
-Result = TypeVar("Result")
+_ETAG, _MODIFIED = "etag ", "modified "
 
 
 class Entry(NamedTuple):
-    """A file or directory of a store."""
+    """A file or directory, in a store or on disk.
+
+    Attributes:
+        num_bytes: Below 0 if there is no size.
+        stamp: What changes whenever the content does, such as "etag 0x8D"; "" if nothing is known.
+    """
 
     name: str
     num_bytes: int
@@ -49,70 +45,117 @@ class Entry(NamedTuple):
     is_directory: bool = False
 
 
-class ChangedError(OSError):
-    """A file is not the one that was listed."""
-
-    def __init__(self, shown: str) -> None:
-        """Name the file, as messages show it."""
-        super().__init__(
-            "make the data set anew to read the file as it is, because it has changed since it "
-            f"was listed: {shown!r}"
-        )
-
-
-class LastingError(OSError):
-    """A failure that another try would meet too."""
-
-
-class BusyError(OSError):
-    """The store asks to come back later."""
-
-    wait_seconds = 0.0
-
-
-class FileAccess(Protocol):
+class FileAccess:
     """Lists, reads and writes files of one store. Threads may share it; forks must not.
 
     Methods raise FileNotFoundError, PermissionError or OSError with the file's path, and
     without credentials.
     """
 
-    filesystem: Any
-    scheme: str
-    secrets: tuple[str, ...]
+    def __init__(
+        self, filesystem: Any, scheme: str, host: str = "", secrets: tuple[str, ...] = ()
+    ) -> None:
+        """Use a file system of fsspec."""
+        self.filesystem = filesystem
+        self.scheme = scheme
+        self.secrets = secrets
+        self._host = host
 
     def name_of(self, text: str) -> str:
-        """Return the library's name of a path or URL."""
+        """Return fsspec's name of a path or URL."""
+        if self.scheme in HTTP:
+            return text
+        name = str(self.filesystem._strip_protocol(text))
+        return name.rstrip("/") or name
 
     def shown(self, name: str) -> str:
         """Return the URL of a name, without credentials."""
+        if self.scheme in HTTP:
+            return without_credentials(name)
+        slash = "/" if self._host and not name.startswith("/") else ""
+        return f"{self.scheme}://{self._host}{slash}{name if self._host else name.lstrip('/')}"
 
     def look_up(self, name: str, *, afresh: bool = False) -> Entry | None:
         """Return a file or directory; None if there is neither."""
+        try:
+            with plain_errors("look up", self.shown(name), self.secrets):
+                # The Hub's library would list the whole directory again.
+                options = {"refresh": True} if afresh and self.scheme == "hf" else {}
+                if afresh and not options:
+                    self.filesystem.invalidate_cache()
+                info = self.filesystem.info(name, **options)
+        except FileNotFoundError:
+            return None
+        if self.scheme in HTTP and str(info.get("mimetype")) == "text/html":
+            raise ValueError(
+                "an http(s):// path must be of a Parquet file (directories and patterns cannot "
+                f"be listed, give the files themselves): {self.shown(name)!r} is a page"
+            )
+        return self._entry(info)
 
     def files_below(self, name: str, prefix: str = "") -> list[Entry]:
         """Return all files below a directory; none if it does not exist."""
+        limits = {"prefix": prefix} if prefix and self.scheme in _WITH_PREFIX else {}
+        try:
+            with plain_errors("list", self.shown(name), self.secrets):
+                self.filesystem.invalidate_cache()
+                found = self.filesystem.find(name, detail=True, **limits)
+        except FileNotFoundError:
+            return []
+        entries = [self._entry(info) for info in found.values()]
+        return [entry for entry in entries if not entry.is_directory and entry.name != name]
 
     def read(self, name: str, offset: int, num_bytes: int) -> bytes:
         """Return a range of a file; less at its end."""
+        with plain_errors("read", self.shown(name), self.secrets):
+            client = comparing_client(self.filesystem, name)
+            content = self.filesystem.cat_file(name, start=offset, end=offset + num_bytes)
+            if comparing_client(self.filesystem, name) is not client:
+                raise OSError("the library connected anew, so that the range was not checked")
+            return bytes(content)
 
     def open(self, name: str) -> Any:
         """Return a file to read in any order, as pyarrow takes it."""
+        entry = self.look_up(name)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", self.shown(name))
+
+        def read(offset: int, num_bytes: int) -> bytes:
+            content = self.read(name, offset, num_bytes)
+            if len(content) != num_bytes:
+                raise short_answer(self.shown(name), offset, num_bytes, len(content))
+            return content
+
+        return io.BufferedReader(RangeFile(entry.num_bytes, read), _OPENED_BLOCK_BYTES)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a whole file, which replaces one of that name."""
+        with plain_errors("write", self.shown(name), self.secrets):
+            self.filesystem.pipe_file(name, content)
 
     def upload(self, name: str, path: str) -> None:
         """Write a local file as a file of the store."""
+        with plain_errors("write", self.shown(name), self.secrets):
+            self.filesystem.put_file(path, name)
+
+    def _entry(self, info: Mapping[str, Any]) -> Entry:
+        size = info.get("size")
+        num_bytes = -1 if size is None else int(size)
+        is_directory = info.get("type") == "directory"
+        return Entry(str(info["name"]), num_bytes, stamp_of(info), is_directory)
 
 
-class OpenFile(io.RawIOBase):
-    """A file that is read by `FileAccess.read` alone."""
+class RangeFile(io.RawIOBase):
+    """A file to read in any order, by a function of offset and length that returns all of it."""
 
-    def __init__(self, access: FileAccess, entry: Entry) -> None:
+    def __init__(
+        self,
+        num_bytes: int,
+        read: Callable[[int, int], bytes],
+        close: Callable[[], object] = lambda: None,
+    ) -> None:
         """Begin at the first byte."""
-        self._access, self._entry = access, entry
-        self._at = 0
+        self._num_bytes, self._read, self._close, self._at = num_bytes, read, close, 0
 
     def readable(self) -> bool:
         """Return True."""
@@ -124,137 +167,70 @@ class OpenFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Go to a byte, and return its number."""
-        begins = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._entry.num_bytes}
+        begins = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._num_bytes}
         self._at = max(0, begins[whence] + offset)
         return self._at
 
     def readinto(self, buffer: Buffer) -> int:
-        """Read into a buffer, and return how many bytes came: 0 at the end."""
+        """Read into a buffer, and return how many bytes came: fewer at the end alone."""
         into = memoryview(buffer).cast("B")
-        count = max(0, min(len(into), self._entry.num_bytes - self._at))
-        if count == 0:
-            return 0
-        content = self._access.read(self._entry.name, self._at, count)
-        if len(content) != count:
-            raise OSError(
-                f"cannot read {self._access.shown(self._entry.name)!r}: {count} bytes at "
-                f"{self._at} were asked for, {len(content)} came"
-            )
-        into[:count] = content
-        self._at += count
+        count = max(0, min(len(into), self._num_bytes - self._at))
+        if count:
+            into[:count] = self._read(self._at, count)
+            self._at += count
         return count
 
+    def close(self) -> None:
+        """Close what is read."""
+        if not self.closed:
+            self._close()
+        super().close()
 
-@dataclass(frozen=True)
-class Patience:
-    """With failures that may pass.
 
-    Attributes:
-        max_busy_tries: How often while the store only asks to come back; None for `max_tries`.
+def stamp_of(info: Mapping[str, Any]) -> str:
+    """Return a file's stamp, such as "etag 0x8D"; "" if the store tells nothing."""
+    lfs = info.get("lfs")
+    if lfs and lfs.get("sha256"):
+        return f"sha256 {lfs['sha256']}"
+    for kind, names in _FIELDS:
+        for name in names:
+            text = _text(info.get(name))
+            if text:
+                return f"{kind} {text}"
+    return ""
+
+
+def may_be_same(stamp: str, other: str) -> bool:
+    """True unless both tell the same kind of thing, and tell it differently."""
+    same_kind = stamp.partition(" ")[0] == other.partition(" ")[0]
+    return stamp == other or not same_kind
+
+
+def entity_tag(stamp: str) -> str:
+    """Return the ETag that every answer of HTTP must have, with its quotes; "" if there is none.
+
+    A request can ask for one without `W/` alone.
     """
-
-    max_tries: int = 10
-    max_seconds: float = 180.0
-    max_busy_tries: int | None = None
-
-    def tries_after(self, error: OSError) -> int:
-        """Return how many tries there are if one ends so."""
-        busy_tries = self.max_busy_tries if isinstance(error, BusyError) else None
-        return busy_tries or self.max_tries
+    if not stamp.startswith(_ETAG):
+        return ""
+    content = stamp.removeprefix(_ETAG)
+    return content if content.startswith("W/") else f'"{content}"'
 
 
-PATIENT = Patience()
+def http_date(stamp: str) -> str:
+    """Return the `Last-Modified` of a stamp; "" if it has none, or is of another store."""
+    text = stamp.removeprefix(_MODIFIED)
+    return text if text != stamp and text.endswith(" GMT") else ""
 
 
-def patiently(
-    act: Callable[[], Result], patience: Patience, wait: Callable[[float], bool]
-) -> Result:
-    """Act again and again, as long as the failure may pass."""
-    num_tries, num_refused, last = 0, 0, 0.0
-    while True:
-        num_tries += 1
-        try:
-            return act()
-        except (ChangedError, FileNotFoundError, LastingError):
-            raise
-        except OSError as error:
-            now = time.monotonic()
-            if num_tries == 1:
-                last = now + patience.max_seconds
-            # The library may have new credentials by now.
-            num_refused += isinstance(error, PermissionError)
-            if num_tries >= patience.tries_after(error) or num_refused > 1:
-                raise
-            span = min(_MAX_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(num_tries - 1, 30))
-            seconds = random.uniform(0.0, span)  # noqa: S311
-            seconds += error.wait_seconds if isinstance(error, BusyError) else 0.0
-            if now + seconds > last or wait(seconds):
-                raise
-
-
-@contextmanager
-def plain_errors(action: str, path: str, secrets: Sequence[str]) -> Iterator[None]:
-    """Turn the errors of any library into ones that name the path and no credential."""
-    try:
-        yield
-    except ChangedError:
-        raise
-    except Exception as error:
-        raw = one_line(error)
-        # A traceback would show the message of the cause.
-        is_plain = redacted(raw, secrets) == raw and error.__cause__ is error.__context__ is None
-        made = _plain_error(error, action, path, secrets)
-        raise made from (error if is_plain else None)
-
-
-def _plain_error(error: Exception, action: str, path: str, secrets: Sequence[str]) -> OSError:
-    cause = error.__cause__
-    status, text = _status_of(error) or _status_of(cause), one_line(error)
-    # fsspec reports any refusal of an HTTP server as a missing file.
-    is_of_http = type(cause).__module__.startswith("aiohttp")
-    if isinstance(error, FileNotFoundError):
-        if not is_of_http or status in (404, 410):
-            return FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        text = type(cause).__name__
-    if status is not None:
-        # The text of aiohttp has the status and the URL too.
-        words = getattr(cause if is_of_http else error, "message", text)
-        text = f"HTTP {status} ({printable(str(words))})"
-    text = redacted(text, secrets)
-    if isinstance(error, PermissionError) or status in (401, 403):
-        return PermissionError(f"the store refuses access: {text}, cannot {action} {path!r}")
-    is_of_ours = isinstance(error, LastingError) or isinstance(cause, LastingError)
-    lasts = is_of_ours or isinstance(error, _ERRORS_OF_CODE) or status in _LASTING
-    kind = LastingError if lasts else BusyError if status in _BUSY else OSError
-    made = kind(f"cannot {action} {path!r}: {text}")
-    if isinstance(made, BusyError):
-        made.wait_seconds = _retry_after_seconds(getattr(error, "headers", None)) or (
-            _retry_after_seconds(getattr(cause, "headers", None))
-        )
-    return made
-
-
-def _status_of(error: BaseException | None) -> int | None:
-    """Return the HTTP status in an error of aiohttp, botocore, azure, gcsfs, httpx or requests."""
-    response = getattr(error, "response", None)
-    if isinstance(response, dict):
-        response = SimpleNamespace(
-            status=response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        )
-    for told in (error, response):
-        for name in ("status", "status_code", "code"):
-            if isinstance(status := getattr(told, name, None), int):
-                return status
-    return None
-
-
-def _retry_after_seconds(headers: Any) -> float:
-    """Return how long an answer asks to wait, by a number or a date; 0 if it does not."""
-    text = str((headers or {}).get("Retry-After", ""))
-    if text.isdecimal():
-        return float(text[:9])
-    try:
-        when = parsedate_to_datetime(text).timestamp()
-    except (ValueError, OverflowError):
-        return 0.0
-    return max(0.0, when - time.time())
+def _text(value: object) -> str:
+    if isinstance(value, datetime):
+        # Listings tell seconds where the look-up of one file tells a moment.
+        value = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+    if isinstance(value, float):
+        return f"{value:.6f}"
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).hex()
+    # Azure quotes an ETag in some answers and not in others.
+    text = "" if value is None else str(value)
+    return text if text.startswith("W/") else text.strip('"')

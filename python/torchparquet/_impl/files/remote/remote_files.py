@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from torchparquet._impl.files.remote.addresses import address_maker
-from torchparquet._impl.files.remote.broker import Broker, BrokeredFiles
-from torchparquet._impl.files.remote.file_access import Entry, Patience, plain_errors
-from torchparquet._impl.files.remote.listing import find_entries
-from torchparquet._impl.files.remote.stamps import entity_tag
-from torchparquet._impl.files.remote.storage import (
-    NO_CACHE,
-    BlockCache,
-    Storage,
-    StorageArguments,
-    storage_of,
-)
-from torchparquet._impl.files.remote.urls import HTTP
+from torchparquet._impl.files.remote.broker import Broker
+from torchparquet._impl.files.remote.failures import plain_errors
+from torchparquet._impl.files.remote.file_access import Entry, entity_tag
+from torchparquet._impl.files.remote.storage import NO_CACHE, BlockCache, Storage
 from torchparquet._impl.processors import num_ranks_here
 
 # Of all processes of a machine that read, and the least of each.
 _CONNECTIONS = 64
 _LEAST_CONNECTIONS = 8
-# Options of the native client that hold for a store's library too.
-_PATIENCE = ("max_tries", "max_seconds")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +27,7 @@ class RemoteFiles:
 
     Attributes:
         names: As the store's library calls them; these may hold credentials.
+        fetch: Arguments of the native client.
     """
 
     storage: Storage
@@ -53,17 +43,26 @@ class RemoteFiles:
         """Open what the native reader reads the files through."""
         return RemoteReading(self, just_listed, num_workers)
 
+    @classmethod
+    def of(cls, entries: Sequence[Entry], storage: Storage, **options: Any) -> RemoteFiles:
+        """Return the files of a listing."""
+        access = storage.access()
+        paths: dict[str, None] = {}
+        for entry in entries:
+            path = shown = access.shown(entry.name)
+            number = 1
+            while path in paths:  # URLs that differ in their queries, which are not shown
+                number += 1
+                path = f"{shown}#{number}"
+            paths[path] = None
+        names, num_bytes, stamps, _ = zip(*entries, strict=True)
+        return cls(storage, tuple(paths), names, num_bytes, stamps, **options)
+
     def only(self, file: int) -> RemoteFiles:
         """Return one of the files by itself."""
-        return RemoteFiles(
-            self.storage,
-            (self.paths[file],),
-            (self.names[file],),
-            (self.num_bytes[file],),
-            (self.stamps[file],),
-            self.cache,
-            self.fetch,
-        )
+        lists = ("paths", "names", "num_bytes", "stamps")
+        one: dict[str, Any] = {name: (getattr(self, name)[file],) for name in lists}
+        return replace(self, footers=[], **one)
 
     def open(self, path: str) -> Any:
         """Return a file to read in any order, as pyarrow takes it."""
@@ -76,51 +75,6 @@ class RemoteFiles:
     def __repr__(self) -> str:
         """Return nothing of the names."""
         return f"<RemoteFiles: {len(self.paths)} files, {self.storage!r}>"
-
-
-def find_remote_files(
-    texts: Sequence[str], arguments: StorageArguments, *, empty_files: bool = False
-) -> RemoteFiles | None:
-    """List the files that paths name; return None if the paths are local."""
-    storage = storage_of(texts, arguments)
-    if storage is None:
-        return None
-    access = storage.access()
-
-    def find() -> list[Entry]:
-        patience = _patience(arguments.fetch or {})
-        return find_entries(texts, access, empty_files=empty_files, patience=patience)
-
-    def listed() -> bytes:
-        return json.dumps(find()).encode()
-
-    # Names of HTTP files may hold credentials, and each file is looked up by itself.
-    if arguments.share is None or access.scheme in HTTP:
-        entries = find()
-    else:
-        what = json.dumps([access.scheme, *texts, empty_files])
-        entries = [Entry(*entry) for entry in json.loads(arguments.share(what, listed))]
-    paths: dict[str, None] = {}
-    for entry in entries:
-        path = shown = access.shown(entry.name)
-        number = 1
-        while path in paths:  # URLs that differ in their queries, which are not shown
-            number += 1
-            path = f"{shown}#{number}"
-        paths[path] = None
-    return RemoteFiles(
-        storage,
-        tuple(paths),
-        tuple(entry.name for entry in entries),
-        tuple(entry.num_bytes for entry in entries),
-        tuple(entry.stamp for entry in entries),
-        arguments.cache,
-        dict(arguments.fetch or {}),
-    )
-
-
-def _patience(fetch: Mapping[str, Any]) -> Patience:
-    return Patience(**{name: fetch[name] for name in _PATIENCE if name in fetch})
 
 
 def _connections(num_workers: int) -> int:
@@ -158,18 +112,7 @@ class RemoteReading:
         )
         if files.footers:
             self.native.footers = files.footers[0]
-        self._broker = Broker(
-            self.native,
-            BrokeredFiles(
-                access,
-                files.names,
-                files.num_bytes,
-                files.stamps,
-                maker,
-                just_listed,
-                _patience(files.fetch),
-            ),
-        )
+        self._broker = Broker(self.native, files, maker, just_listed=just_listed)
 
     def close(self) -> None:
         """End the broker's threads. Later readings use the footers that this one has read."""

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import math
+import json
 import os
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from torchparquet._impl.checks import checked_bool, checked_int
-from torchparquet._impl.files.remote.arrow_access import ArrowAccess
+from torchparquet._impl.checks import checked_int
 from torchparquet._impl.files.remote.file_access import FileAccess
-from torchparquet._impl.files.remote.fsspec_access import FsspecAccess, fsspec_for, make_filesystem
-from torchparquet._impl.files.remote.option_names import checked_options
+from torchparquet._impl.files.remote.filesystems import (
+    fsspec_for,
+    is_arrow,
+    is_fsspec,
+    make_filesystem,
+    protocols,
+    renewed,
+    unwrapped,
+)
+from torchparquet._impl.files.remote.storage_options import split_options
 from torchparquet._impl.files.remote.urls import (
     HTTP,
     is_remote_url,
@@ -25,7 +31,8 @@ from torchparquet._impl.files.remote.urls import (
 
 _FAMILIES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "adl": "az", "https": "http"}
 
-_FETCH_OPTIONS = ("max_tries", "max_seconds", "max_connections", "hedges")
+Result = TypeVar("Result")
+
 _DEFAULT_CACHE = 64 << 30
 # Bytes. A block has 8 MiB at most, and a few should fit.
 _MIN_CACHE = 16 << 20
@@ -60,26 +67,6 @@ def block_cache(cache_dir: object, cache_limit: object) -> BlockCache:
     return BlockCache(str(Path(folder).absolute()), limit)
 
 
-def _check_fetch_options(options: Mapping[str, Any]) -> None:
-    for name, value in options.items():
-        if name not in _FETCH_OPTIONS:
-            raise ValueError(f"fetch_options has {', '.join(_FETCH_OPTIONS)}; got {name!r}")
-        shown = f"fetch_options[{name!r}]"
-        if name == "hedges":
-            checked_bool(shown, value)
-        elif name == "max_seconds":
-            _check_seconds(shown, value)
-        else:
-            checked_int(shown, value, 1, 1 << 31)
-
-
-def _check_seconds(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number; got {value!r}")
-    if not 1 <= value < math.inf:
-        raise ValueError(f"{name} must be 1 or more, and finite; got {value!r}")
-
-
 @dataclass(frozen=True, repr=False)
 class StorageArguments:
     """The arguments `storage_options`, `filesystem`, `cache_dir` and `cache_limit`.
@@ -93,24 +80,53 @@ class StorageArguments:
     options: Mapping[str, Any] | None = None
     filesystem: Any = None
     cache: BlockCache = NO_CACHE
-    fetch: Mapping[str, Any] | None = None
     share: Callable[[str, Callable[[], bytes]], bytes] | None = None
 
     def __post_init__(self) -> None:
         """Check both."""
-        options = checked_options(self.options)
-        _check_fetch_options(self.fetch or {})
+        of_store, _ = split_options(self.options)
         if self.filesystem is None:
             return
-        if options:
+        if of_store:
             raise ValueError(
                 "storage_options must not be given with filesystem, which has its own options"
             )
-        if not _is_arrow(self.filesystem) and not _is_fsspec(self.filesystem):
+        if not is_arrow(self.filesystem) and not is_fsspec(self.filesystem):
             raise TypeError(
                 "filesystem must be a file system of fsspec or of pyarrow.fs; got "
                 f"{type(self.filesystem).__name__}"
             )
+
+    @property
+    def of_store(self) -> dict[str, Any]:
+        """The options of the store's file system."""
+        return split_options(self.options)[0]
+
+    @property
+    def of_client(self) -> dict[str, Any]:
+        """The arguments of the native client, which say how patient it is."""
+        return split_options(self.options)[1]
+
+    def once(
+        self,
+        what: Sequence[Any],
+        work: Callable[[], Result],
+        encode: Callable[[Result], bytes],
+        decode: Callable[[bytes], Result | None],
+        *,
+        is_secret: bool = False,
+    ) -> Result:
+        """Return what all ranks need and one of them finds for all, unless it is a secret.
+
+        Args:
+            what: JSON values that differ for other results.
+        """
+        if self.share is None or is_secret:
+            return work()
+        found = decode(self.share(json.dumps(what), lambda: encode(work())))
+        if found is None:
+            raise RuntimeError("the ranks run different versions of torchparquet")
+        return found
 
     def __repr__(self) -> str:
         """Return nothing of their content."""
@@ -142,12 +158,14 @@ class Storage:
         if self._filesystem is not None:
             filesystem = self._filesystem
             if self._pid != os.getpid():
-                self._filesystem = filesystem = _renewed(filesystem)
-            if _is_arrow(filesystem):
-                return ArrowAccess(filesystem)
-            scheme = _protocols(filesystem)[0]
+                self._filesystem = filesystem = renewed(filesystem)
+            scheme = protocols(filesystem)[0]
+            if is_arrow(filesystem):
+                from torchparquet._impl.files.remote.arrow_files import ArrowFiles
+
+                return FileAccess(ArrowFiles(filesystem), scheme)
             secrets = secrets_of(getattr(filesystem, "storage_options", None))
-            return FsspecAccess(filesystem, scheme, "", secrets)
+            return FileAccess(filesystem, scheme, "", secrets)
         filesystem = make_filesystem(self._url, self._options)
         scheme, _ = split_scheme(self._url)
         _, rest = split_scheme(without_credentials(self._url))
@@ -155,7 +173,7 @@ class Storage:
         name = str(filesystem._strip_protocol(self._url)).lstrip("/")
         is_in_name = scheme in HTTP or name.partition("/")[0] == host or "@" in host
         host = "" if is_in_name else host
-        return FsspecAccess(filesystem, scheme, host, secrets_of(self._options))
+        return FileAccess(filesystem, scheme, host, secrets_of(self._options))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process."""
@@ -173,9 +191,9 @@ class Storage:
 
 def storage_of(texts: Sequence[str], arguments: StorageArguments) -> Storage | None:
     """Return the store of paths; None for local ones."""
-    filesystem = _unwrapped(arguments.filesystem)
+    filesystem = unwrapped(arguments.filesystem)
     if filesystem is not None:
-        schemes = _protocols(filesystem)
+        schemes = protocols(filesystem)
         if "file" in schemes or "local" in schemes:
             return None
         for text in texts:
@@ -187,24 +205,23 @@ def storage_of(texts: Sequence[str], arguments: StorageArguments) -> Storage | N
                 )
         return Storage(texts[0], {}, filesystem)
     remote = [is_remote_url(text) for text in texts]
-    options = checked_options(arguments.options)
     if not any(remote):
-        if options:
+        if arguments.options:
             raise ValueError(
                 "storage_options must be given for URLs of stores alone; got the local path "
                 f"{texts[0]!r}"
             )
         return None
     _check_one_store(texts)
-    return Storage(texts[0], options, None)
+    return Storage(texts[0], arguments.of_store, None)
 
 
 def storage_beside(url: str, arguments: StorageArguments, paths: Sequence[str]) -> Storage:
     """Return the store of a URL that is not one of the paths."""
     scheme, _ = split_scheme(url)
-    filesystem = _unwrapped(arguments.filesystem)
+    filesystem = unwrapped(arguments.filesystem)
     if filesystem is not None:
-        holds = scheme in _protocols(filesystem)
+        holds = scheme in protocols(filesystem)
     else:
         holds = any(_family(split_scheme(path)[0]) == _family(scheme) for path in paths)
     made = storage_of([url], arguments if holds else NO_STORAGE)
@@ -245,46 +262,3 @@ def _check_one_store(texts: Sequence[str]) -> None:
                 "paths must all be local, or all of one store (mix reads several data sets): "
                 f"{without_credentials(first)!r}, {without_credentials(text)!r}"
             )
-
-
-def _is_arrow(filesystem: object) -> bool:
-    return any(
-        cls.__module__.startswith("pyarrow.") and cls.__name__ == "FileSystem"
-        for cls in type(filesystem).__mro__
-    )
-
-
-def _is_fsspec(filesystem: object) -> bool:
-    return any(
-        cls.__module__ == "fsspec.spec" and cls.__name__ == "AbstractFileSystem"
-        for cls in type(filesystem).__mro__
-    )
-
-
-def _unwrapped(filesystem: Any) -> Any:
-    """Return the file system of fsspec inside one of pyarrow, or the other way round."""
-    if filesystem is None:
-        return None
-    handler = getattr(filesystem, "handler", None)
-    if handler is not None and type(handler).__name__ == "FSSpecHandler":
-        return handler.fs
-    if type(filesystem).__name__ == "ArrowFSWrapper":
-        return filesystem.fs
-    return filesystem
-
-
-def _protocols(filesystem: Any) -> tuple[str, ...]:
-    if _is_arrow(filesystem):
-        kind = str(filesystem.type_name)
-        return ("gs", "gcs") if kind == "gcs" else (kind,)
-    protocol = filesystem.protocol
-    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
-
-
-def _renewed(filesystem: Any) -> Any:
-    """Return a file system like one that this process has inherited by a fork."""
-    if _is_arrow(filesystem):
-        return pickle.loads(pickle.dumps(filesystem))  # noqa: S301
-    return type(filesystem)(
-        *filesystem.storage_args, **filesystem.storage_options, skip_instance_cache=True
-    )

@@ -1,0 +1,136 @@
+"""File systems of fsspec: made of URLs, told apart from pyarrow's, made anew after a fork."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from torchparquet._impl.files.remote.storage_options import check_names, fsspec_options
+from torchparquet._impl.files.remote.urls import (
+    HTTP,
+    redacted,
+    secrets_of,
+    split_scheme,
+    without_credentials,
+)
+from torchparquet.errors import one_line
+
+# By scheme: the package that fsspec needs for it.
+_PACKAGES = {
+    **dict.fromkeys(("s3", "s3a"), "s3fs"),
+    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
+    **dict.fromkeys(("az", "abfs", "abfss", "adl"), "adlfs"),
+    "hf": "huggingface_hub",
+    **dict.fromkeys(("http", "https"), "aiohttp"),
+}
+# Headers of a request that another host may see: they say what is asked, not who asks.
+_PUBLIC_HEADERS = ("accept", "accept-encoding", "range", "user-agent")
+
+
+def fsspec_for(scheme: str) -> Any:
+    """Return the module fsspec, with what it needs for a scheme."""
+    parts = scheme.split("::")
+    packages = ["fsspec", *(_PACKAGES[part] for part in parts if part in _PACKAGES)]
+    for package in packages:
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise ImportError(
+                f"{scheme}:// paths need the package {package} "
+                f"(pip install {' '.join(packages)}): {error}"
+            ) from error
+    return import_module("fsspec")
+
+
+def make_filesystem(url: str, options: Mapping[str, Any]) -> Any:
+    """Return a file system of fsspec for a URL, which others with the same options share.
+
+    S3's needs 0.1 s to begin. Listings that it keeps are forgotten.
+    """
+    scheme, _ = split_scheme(url)
+    fsspec = fsspec_for(scheme)
+    check_names(options, _arguments_of(fsspec, scheme))
+    try:
+        given = fsspec_options(scheme, options)
+        if scheme in HTTP:  # whose guards differ, so that none would be found again
+            given = _with_guarded_redirects(given) | {"skip_instance_cache": True}
+        made, _ = fsspec.core.url_to_fs(url, **given)
+        made.invalidate_cache()
+    except ImportError as error:
+        raise ImportError(f"{scheme}:// paths need another package: {one_line(error)}") from error
+    except Exception as error:
+        text = redacted(one_line(error), secrets_of(options))
+        raise ValueError(
+            f"cannot open the file system of {without_credentials(url)!r} (storage_options go to "
+            f"fsspec's class for {scheme}://): {text}"
+        ) from None
+    return made
+
+
+def _arguments_of(fsspec: Any, scheme: str) -> set[str]:
+    """Return the arguments that the file system of a scheme has by name."""
+    classes = fsspec.get_filesystem_class(scheme.rpartition("::")[2]).__mro__
+    return {name for cls in classes for name in inspect.signature(cls.__init__).parameters}
+
+
+def _with_guarded_redirects(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of HTTP by which the user's headers go to the host of the URL alone."""
+    trace = import_module("aiohttp").TraceConfig()
+    trace.on_request_redirect.append(_guard_redirect)
+    client = dict(options.get("client_kwargs") or {})
+    client["trace_configs"] = [*client.get("trace_configs", ()), trace]
+    return {**options, "client_kwargs": client}
+
+
+async def _guard_redirect(session: Any, context: Any, redirect: Any) -> None:
+    """Take headers from a request that a server sends elsewhere; aiohttp takes some alone."""
+    answer = redirect.response.headers
+    there = redirect.url.join(type(redirect.url)(answer.get("Location") or answer.get("URI", "")))
+    if there.origin() != redirect.url.origin():
+        for name in set(redirect.headers):
+            if name.lower() not in _PUBLIC_HEADERS:
+                redirect.headers.popall(name, None)
+
+
+def is_arrow(filesystem: object) -> bool:
+    """True for a file system of pyarrow."""
+    return _is(filesystem, "pyarrow.", "FileSystem")
+
+
+def is_fsspec(filesystem: object) -> bool:
+    """True for a file system of fsspec."""
+    return _is(filesystem, "fsspec.", "AbstractFileSystem")
+
+
+def _is(filesystem: object, package: str, name: str) -> bool:
+    classes = type(filesystem).__mro__
+    return any(cls.__module__.startswith(package) and cls.__name__ == name for cls in classes)
+
+
+def unwrapped(filesystem: Any) -> Any:
+    """Return the file system of fsspec inside one of pyarrow, or the other way round."""
+    handler = getattr(filesystem, "handler", None)
+    if handler is not None and type(handler).__name__ == "FSSpecHandler":
+        return handler.fs
+    return filesystem.fs if _is(filesystem, "fsspec.", "ArrowFSWrapper") else filesystem
+
+
+def protocols(filesystem: Any) -> tuple[str, ...]:
+    """Return the schemes of the file system's URLs, the usual one first."""
+    if is_arrow(filesystem):
+        kind = str(filesystem.type_name)
+        return ("gs", "gcs") if kind == "gcs" else (kind,)
+    protocol = filesystem.protocol
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+
+
+def renewed(filesystem: Any) -> Any:
+    """Return a file system like one that this process has inherited by a fork."""
+    if is_arrow(filesystem):
+        return pickle.loads(pickle.dumps(filesystem))  # noqa: S301
+    return type(filesystem)(
+        *filesystem.storage_args, **filesystem.storage_options, skip_instance_cache=True
+    )

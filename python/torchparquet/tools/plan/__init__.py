@@ -1,1 +1,0 @@
-"""`torchparquet plan`: the share of each rank."""

@@ -1,0 +1,598 @@
+"""Stopping anywhere and going on: the stream is the one that was never stopped."""
+
+from __future__ import annotations
+
+import copy
+import io
+import itertools
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from torchparquet import Column, Order, ParquetDataset
+
+ROWS = [70, 0, 130, 50, 10, 220, 90, 40]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: Any) -> Any:
+    """Four files of two row groups each; every value is its row number."""
+    root = tmp_path_factory.mktemp("resume")
+    first = 0
+    for file in range(4):
+        sizes = ROWS[2 * file : 2 * file + 2]
+        schema = pa.schema([("x", pa.int64()), ("name", pa.string())])
+        with pq.ParquetWriter(root / f"part-{file}.parquet", schema) as writer:
+            for rows in sizes:
+                numbers = range(first, first + rows)
+                columns = {"x": list(numbers), "name": [f"row {i}" for i in numbers]}
+                writer.write_table(pa.table(columns, schema), row_group_size=max(rows, 1))
+                first += rows
+    return root
+
+
+ORDERS: dict[str, Any] = {
+    "file order": {},
+    "row groups": {"shuffle": True, "seed": 3, "shuffle_window": 0},
+    "windows": {"shuffle": True, "seed": 3, "shuffle_window": 3},
+    "windows that max_memory holds": {"shuffle": True, "seed": 3, "max_memory": 6000},
+    "within a rank": {"shuffle": True, "order": Order(within_rank=True), "shuffle_window": 2},
+    "one batch per chunk": {"batch_size": None, "shuffle": True, "shuffle_window": 2},
+    "canonical": {
+        **{"shuffle": True, "shuffle_window": 2, "order": Order(canonical_world_size=4)},
+        "batch_size": 32,
+    },
+}
+
+
+def make(data: Any, rank: int = 0, world_size: int = 1, **options: Any) -> ParquetDataset:
+    options = {"batch_size": 16, "columns": ["x"], **options}
+    return ParquetDataset(data, rank=rank, world_size=world_size, **options)
+
+
+def rows(batches: Any) -> Any:
+    return [batch["x"].tolist() for batch in batches]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_resume_at_every_batch(data: Any, order: str) -> None:
+    whole = rows(make(data, **ORDERS[order]))
+    after = rows(epoch_of(make(data, **ORDERS[order]), 1))
+    for stop in range(len(whole) + 1):
+        dataset = make(data, **ORDERS[order])
+        batches = iter(dataset)
+        taken = rows(next(batches) for _ in range(stop))
+        state = json.loads(json.dumps(dataset.state_dict()))
+        assert len(json.dumps(state)) < 1024
+        resumed = make(data, **ORDERS[order])
+        resumed.load_state_dict(state)
+        assert resumed.epoch == (stop == len(whole))
+        rest = rows(resumed)
+        if stop == len(whole):
+            assert rest == after
+            continue
+        assert taken + rest == whole, stop
+        assert rows(resumed) == after
+        # The one that goes on is not disturbed by the state that was taken of it.
+        assert taken + rows(batches) == whole
+
+
+def joined(lists: Any) -> list[Any]:
+    return list(itertools.chain.from_iterable(lists))
+
+
+def epoch_of(dataset: ParquetDataset, epoch: int) -> Any:
+    dataset.set_epoch(epoch)
+    return iter(dataset)
+
+
+@pytest.mark.parametrize("carrier", ["json", "pickle", "torch", "deepcopy"])
+def test_state_travels(data: Any, carrier: str) -> None:
+    dataset = make(data, shuffle=True)
+    next(iter(dataset))
+    state = dataset.state_dict()
+    if carrier == "json":
+        state = json.loads(json.dumps(state))
+    elif carrier == "pickle":
+        state = pickle.loads(pickle.dumps(state))
+    elif carrier == "torch":
+        file = io.BytesIO()
+        torch.save(state, file)
+        file.seek(0)
+        state = torch.load(file, weights_only=True)
+    else:
+        state = copy.deepcopy(state)
+    resumed = make(data, shuffle=True)
+    resumed.load_state_dict(state)
+    assert rows(resumed) == rows(make(data, shuffle=True))[1:]
+
+
+def test_resume_in_a_fresh_process(data: Any) -> None:
+    options = ORDERS["windows"]
+    dataset = make(data, **options)
+    batches = iter(dataset)
+    taken = rows(next(batches) for _ in range(7))
+    program = """
+        import json, sys
+        from torchparquet import ParquetDataset
+        path, state = sys.argv[1], json.loads(sys.argv[2])
+        dataset = ParquetDataset(
+            path, batch_size=16, columns=["x"], shuffle=True, seed=3, shuffle_window=3,
+            rank=0, world_size=1, num_threads=3,
+        )
+        dataset.load_state_dict(state)
+        print(json.dumps([batch["x"].tolist() for batch in dataset]))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(data)]
+    command.append(json.dumps(dataset.state_dict()))
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert taken + json.loads(result.stdout) == rows(make(data, **options))
+
+
+def test_an_iterator_that_is_never_used_takes_no_epoch(data: Any) -> None:
+    dataset = make(data, shuffle=True)
+    iter(dataset)
+    iter(dataset)
+    assert dataset.epoch == 0
+    assert rows(dataset) == rows(make(data, shuffle=True))
+
+
+def test_state_before_anything(data: Any) -> None:
+    dataset = make(data, shuffle=True)
+    dataset.set_epoch(5)
+    state = dataset.state_dict()
+    resumed = make(data, shuffle=True)
+    resumed.load_state_dict(state)
+    assert resumed.epoch == 5
+    assert rows(resumed) == rows(dataset)
+
+
+def test_set_epoch_keeps_a_state_of_that_epoch_and_drops_another(data: Any) -> None:
+    whole = rows(make(data, shuffle=True))
+    dataset = make(data, shuffle=True)
+    next(iter(dataset))
+    state = dataset.state_dict()
+    same, other = make(data, shuffle=True), make(data, shuffle=True)
+    same.load_state_dict(state)
+    same.set_epoch(0)
+    assert rows(same) == whole[1:]
+    other.load_state_dict(state)
+    with pytest.warns(UserWarning, match=r"drops a loaded state.* set_epoch\(2\) after .* epoch 0"):
+        other.set_epoch(2)
+    assert rows(other) == rows(epoch_of(make(data, shuffle=True), 2))
+
+
+def test_nothing_before_the_state_is_read(data: Any, tmp_path: Path) -> None:
+    for file in data.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    dataset = make(tmp_path)
+    batches = iter(dataset)
+    whole = rows(make(tmp_path))
+    done: list[Any] = []
+    while not done or max(done[-1]) < sum(ROWS[:4]):
+        done += rows([next(batches)])
+    state = dataset.state_dict()
+    resumed = make(tmp_path)
+    resumed.load_state_dict(state)
+    # Files of which no row is left cannot be missed.
+    for file in ("part-0.parquet", "part-1.parquet"):
+        (tmp_path / file).unlink()
+    assert rows(resumed) == whole[len(done) :]
+
+
+@pytest.mark.mostly_long(every=3)
+@pytest.mark.parametrize("order", ["file order", "row groups", "windows"])
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (3, 2), (2, 3), (4, 6), (8, 3)])
+def test_another_world_reads_the_rest_once(data: Any, order: str, before: int, after: int) -> None:
+    options = ORDERS[order]
+    for steps in (0, 1, 2, 4):
+        delivered, states = [], []
+        for rank in range(before):
+            dataset = make(data, rank, before, **options)
+            batches = iter(dataset)
+            delivered += joined(rows(next(batches) for _ in range(steps)))
+            states.append(dataset.state_dict())
+        assert all(state == states[0] for state in states)
+        rest, num_steps = [], set()
+        for rank in range(after):
+            dataset = make(data, rank, after, **{**options, "batch_size": 10})
+            dataset.load_state_dict(states[0])
+            own = rows(dataset)
+            num_steps.add(len(own))
+            rest += joined(own)
+        assert len(num_steps) == 1
+        assert sorted(set(delivered + rest)) == list(range(sum(ROWS)))
+        assert len(delivered) + len(rest) - sum(ROWS) <= after  # split repeats a row at most
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 12])
+def test_the_state_of_any_rank_fits_ranks_that_have_fewer_batches(
+    data: Any, world_size: int
+) -> None:
+    """With even="none": what a rank has delivered by that step is all or a part of its share."""
+    shares = [rows(make(data, rank, world_size, even="none")) for rank in range(world_size)]
+    longest = max(range(world_size), key=lambda rank: len(shares[rank]))
+    for stop in range(len(shares[longest])):
+        dataset = make(data, longest, world_size, even="none")
+        assert len(list(itertools.islice(dataset, stop))) == stop
+        state = dataset.state_dict()
+        for rank, share in enumerate(shares):
+            resumed = make(data, rank, world_size, even="none")
+            resumed.load_state_dict(state)
+            assert len(resumed) == len(share)
+            assert rows(resumed) == share[stop:]
+
+
+def test_a_canonical_world_has_the_same_global_batches_at_every_size(data: Any) -> None:
+    options: dict[str, Any] = {
+        "order": Order(canonical_world_size=4),
+        "shuffle": True,
+        "shuffle_window": 2,
+    }
+    by_world = {}
+    for world in (1, 2, 4):
+        ranks = [
+            rows(make(data, r, world, batch_size=32 // world, **options)) for r in range(world)
+        ]
+        by_world[world] = [sorted(joined(batches)) for batches in zip(*ranks, strict=True)]
+    assert by_world[1] == by_world[2] == by_world[4]
+    # And across a change of the world in the middle.
+    for before, after in ((1, 4), (4, 2), (2, 1)):
+        dataset = make(data, 0, before, batch_size=32 // before, **options)
+        batches = iter(dataset)
+        for _ in range(5):
+            next(batches)
+        rest = []
+        for rank in range(after):
+            resumed = make(data, rank, after, batch_size=32 // after, **options)
+            resumed.load_state_dict(dataset.state_dict())
+            rest.append(rows(resumed))
+        assert [sorted(joined(b)) for b in zip(*rest, strict=True)] == by_world[1][5:]
+
+
+def test_a_state_that_does_not_fit_names_the_difference(data: Any, tmp_path: Path) -> None:
+    dataset = make(data, shuffle=True, seed=3, shuffle_window=2)
+    next(iter(dataset))
+    state = dataset.state_dict()
+    other = tmp_path / "other"
+    other.mkdir()
+    pq.write_table(pa.table({"x": range(5)}), other / "a.parquet")
+    cases = {
+        "seed is 3 in the state, 4 here": make(data, shuffle=True, seed=4, shuffle_window=2),
+        "shuffle is True in the state, False here": make(data, seed=3),
+        "shuffle_window is 2 in the state, 1 here": make(
+            data, shuffle=True, seed=3, shuffle_window=1
+        ),
+        "even is 'split' in the state, 'pad' here": make(
+            data, shuffle=True, seed=3, shuffle_window=2, even="pad"
+        ),
+        "drop_last is False in the state, True here": make(
+            data, shuffle=True, seed=3, shuffle_window=2, drop_last=True
+        ),
+        "columns are 'x' in the state, 'x, name' here": make(
+            data, shuffle=True, seed=3, shuffle_window=2, columns=["x", "name"]
+        ),
+        "dtypes, nulls": make(
+            data,
+            shuffle=True,
+            seed=3,
+            shuffle_window=2,
+            columns={"x": Column("x", dtype=torch.float64)},
+        ),
+        "other files": make(other, shuffle=True, seed=3, shuffle_window=2),
+    }
+    for message, target in cases.items():
+        with pytest.raises(ValueError, match="state does not fit this data set") as caught:
+            target.load_state_dict(state)
+        assert message in str(caught.value)
+
+
+def test_a_state_of_other_files_names_what_differs_and_the_way_out(tmp_path: Path) -> None:
+    for number in range(3):
+        table = pa.table({"x": range(number, number + 20)})
+        pq.write_table(table, tmp_path / f"part-{number}.parquet", row_group_size=10)
+    state = ParquetDataset(tmp_path, batch_size=4).state_dict()
+    assert len(json.dumps(state)) < 1000
+    fewer, renamed, changed = (tmp_path.parent / f"{tmp_path.name}-{name}" for name in "abc")
+    for folder in (fewer, renamed, changed):
+        shutil.copytree(tmp_path, folder)
+    (fewer / "part-1.parquet").unlink()
+    (renamed / "part-1.parquet").rename(renamed / "part-9.parquet")
+    pq.write_table(pa.table({"x": range(20)}), changed / "part-1.parquet", row_group_size=10)
+    said = {
+        fewer: "files are 3 in the state, 2 here; row groups are 6 in the state, 4 here; rows are "
+        "60 in the state, 40 here; names are 'part-0.parquet, part-1.parquet, part-2.parquet' in "
+        "the state, 'part-0.parquet, part-2.parquet' here",
+        renamed: "other files or rows: names are 'part-0.parquet, part-1.parquet, part-2.parquet' "
+        "in the state, 'part-0.parquet, part-2.parquet, part-9.parquet' here",
+        changed: "names and numbers are the same, but the content",
+    }
+    for folder, words in said.items():
+        with pytest.raises(ValueError, match=r'other_data="next_epoch"') as caught:
+            ParquetDataset(folder, batch_size=4).load_state_dict(state)
+        assert words in str(caught.value)
+    with pytest.raises(ValueError, match=r"rows are 60 in the state, 15 here") as caught:
+        ParquetDataset(tmp_path, batch_size=4, rows=range(15)).load_state_dict(state)
+    assert "files are" not in str(caught.value)
+
+
+def test_a_state_fits_a_copy_of_the_files(data: Any, tmp_path: Path) -> None:
+    """Each node may have its own, changed at another time and in another directory."""
+    whole = rows(make(data, shuffle=True, seed=3))
+    dataset = make(data, shuffle=True, seed=3)
+    next(iter(dataset))
+    elsewhere = shutil.copytree(data, tmp_path / "copy")
+    os.utime(elsewhere / "part-0.parquet", (1, 1))
+    copied = make(elsewhere, shuffle=True, seed=3)
+    copied.load_state_dict(dataset.state_dict())
+    assert rows(copied) == whole[1:]
+
+
+def damaged_states(state: Any) -> Iterator[Any]:
+    yield "newer version", {**state, "version": 3}, "version 3"
+    yield "older version", {**state, "version": 1}, "version 1"
+    yield "format", {**state, "format": "else"}, "must be that of a ParquetDataset"
+    yield "empty", {}, "must be that of a ParquetDataset"
+    yield "no legs", {**state, "legs": []}, "damaged"
+    yield "bad leg", {**state, "legs": [[1, 1, 16]]}, "damaged"
+    yield "negative", {**state, "legs": [[1, 1, 16, -1]]}, "damaged"
+    yield "bool", {**state, "epoch": True}, "damaged"
+    yield "float", {**state, "epoch": 1.0}, "damaged"
+    yield "missing", {k: v for k, v in state.items() if k != "epoch"}, "damaged"
+    yield "window", {**state, "order": {**state["order"], "window": None}}, "damaged"
+    yield "columns", {**state, "columns": "x"}, "damaged"
+
+
+def test_garbage_is_refused(data: Any) -> None:
+    dataset = make(data)
+    state = dataset.state_dict()
+    for _, damaged, message in damaged_states(state):
+        with pytest.raises(ValueError, match=message):
+            dataset.load_state_dict(damaged)
+    for garbage in (None, 3, "state", [state]):
+        with pytest.raises(TypeError, match="must be a dict"):
+            dataset.load_state_dict(garbage)  # type: ignore[arg-type]
+    assert rows(dataset) == rows(make(data))
+
+
+def test_more_batches_than_there_are_never_iterate(data: Any) -> None:
+    dataset = make(data)
+    state = dataset.state_dict()
+    state["legs"] = [[1, 1, 16, 10**6]]
+    dataset.load_state_dict(state)
+    with pytest.raises(ValueError, match="counts 1000000 batches"):
+        next(iter(dataset))
+
+
+def test_seek_and_skip(data: Any) -> None:
+    whole = rows(make(data))
+    dataset = make(data)
+    dataset.seek(5)
+    assert rows(dataset) == whole[5:]
+    dataset.set_epoch(0)
+    dataset.skip(3)
+    dataset.skip(2)
+    batches = iter(dataset)
+    assert rows([next(batches)]) == [whole[5]]
+    dataset.skip(4)
+    assert rows([next(batches)]) == [whole[10]]
+    dataset.seek(1)
+    assert rows([next(batches)]) == [whole[1]]
+    batches.seek(len(whole))
+    assert rows(batches) == []
+    with pytest.raises(ValueError, match=f"<= {len(whole)}"):
+        iter(dataset).seek(len(whole) + 1)
+    with pytest.raises(TypeError, match="step"):
+        dataset.seek(1.5)  # type: ignore[arg-type]
+
+
+def test_limit_steps(data: Any) -> None:
+    whole = rows(make(data))
+    dataset = make(data, limit_steps=7)
+    assert len(dataset) == 7
+    assert rows(dataset) == whole[:7]
+    assert rows(dataset) == whole[:7]
+    batches = iter(dataset)
+    for _ in range(3):
+        next(batches)
+    resumed = make(data, limit_steps=7)
+    resumed.load_state_dict(dataset.state_dict())
+    assert len(resumed) == 7
+    assert rows(resumed) == whole[3:7]
+    assert len(make(data, limit_steps=10**6)) == len(whole)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_each_order_ends_at_its_limit(data: Any, order: str) -> None:
+    whole = rows(make(data, **ORDERS[order]))
+    for limit in (2, 3, len(whole) - 1):
+        dataset = make(data, limit_steps=limit, **ORDERS[order])
+        batches = iter(dataset)
+        next(batches)
+        resumed = make(data, limit_steps=limit, **ORDERS[order])
+        resumed.load_state_dict(dataset.state_dict())
+        assert rows(resumed) == whole[1:limit]
+        assert rows(batches) == whole[1:limit]
+
+
+def test_nothing_beyond_the_limit_is_read(data: Any) -> None:
+    limited, first_file = make(data, limit_steps=3, num_threads=3), make(data / "part-0.parquet")
+    assert rows(limited) == rows(first_file)[:3]
+    assert limited.metrics().bytes_read == first_file.metrics().bytes_read
+
+
+def test_epochs_without_end(data: Any) -> None:
+    epochs = [rows(epoch_of(make(data, shuffle=True), epoch)) for epoch in range(3)]
+    stream = joined(epochs)
+    dataset = make(data, shuffle=True, num_epochs=None)
+    batches = iter(dataset)
+    assert rows(next(batches) for _ in range(len(stream))) == stream
+    for stop in (1, len(epochs[0]) - 1, len(epochs[0]), len(epochs[0]) + 1, len(epochs[0]) * 2):
+        dataset = make(data, shuffle=True, num_epochs=None)
+        batches = iter(dataset)
+        taken = rows(next(batches) for _ in range(stop))
+        resumed = make(data, shuffle=True, num_epochs=None)
+        resumed.load_state_dict(dataset.state_dict())
+        again = iter(resumed)
+        assert taken + rows(next(again) for _ in range(len(stream) - stop)) == stream
+
+
+@pytest.mark.parametrize("even", ["none", "drop"])
+def test_epochs_without_a_batch_are_passed(tmp_path: Path, even: str) -> None:
+    """By chance a rank has only the row group without rows; later epochs go on."""
+    for number, num_rows in enumerate([0, 4, 4]):
+        pq.write_table(
+            pa.table({"x": range(4 * number, 4 * number + num_rows)}), tmp_path / f"{number}"
+        )
+    options: dict[str, Any] = {
+        "shuffle": True,
+        "seed": 1,
+        "batch_size": 4,
+        "even": even,
+        "shuffle_window": 0,
+    }
+    epochs = [
+        [rows(epoch_of(make(tmp_path, rank, 2, **options), epoch)) for epoch in range(12)]
+        for rank in range(2)
+    ]
+    assert any([] in of_rank for of_rank in epochs)
+    for rank, of_rank in enumerate(epochs):
+        expected = list(itertools.chain.from_iterable(of_rank))
+        assert rows(make(tmp_path, rank, 2, num_epochs=12, **options)) == expected
+        endless = make(tmp_path, rank, 2, num_epochs=None, **options)
+        assert rows(itertools.islice(endless, len(expected))) == expected
+
+
+def test_an_iteration_without_end_of_nothing_ends(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": range(3)}), tmp_path / "x")
+    with pytest.warns(UserWarning, match="no step"):
+        assert rows(make(tmp_path, drop_last=True, num_epochs=None)) == []
+
+
+def test_what_fails_to_begin_takes_no_epoch(data: Any) -> None:
+    """A state that fits no epoch of `limit_steps`: each try begins at it, until it is replaced."""
+    dataset = make(data)
+    list(itertools.islice(dataset, 9))
+    state = dataset.state_dict()
+    limited = make(data, limit_steps=5)
+    limited.load_state_dict(state)
+    batches = iter(limited)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="9 batches"):
+            next(batches)
+    with pytest.raises(ValueError, match="9 batches"):
+        next(iter(limited))
+    limited.set_epoch(0)
+    limited.set_epoch(1)
+    assert rows(limited) == rows(epoch_of(make(data), 1))[:5]
+    assert limited.epoch == 2
+
+
+def test_workers_begin_after_what_has_failed_to(data: Any) -> None:
+    """The request after the failure is for them."""
+    dataset = make(data)
+    list(itertools.islice(dataset, 9))
+    state = dataset.state_dict()
+    failing = make(data, limit_steps=12)
+    for count in (1, 2):
+        failing.load_state_dict(state | {"legs": [[*state["legs"][0][:-1], 99]]})
+        with pytest.raises(ValueError, match="99 batches"):
+            next(iter(failing))
+        failing.set_epoch(3 * count)
+        loader = DataLoader(failing, batch_size=None, num_workers=1)
+        assert rows(loader) == rows(epoch_of(make(data), 3 * count))[:12]
+
+
+def test_a_number_of_epochs(data: Any) -> None:
+    epochs = [rows(epoch_of(make(data, shuffle=True), epoch)) for epoch in range(4)]
+    dataset = make(data, shuffle=True, num_epochs=2)
+    assert rows(dataset) == epochs[0] + epochs[1]
+    assert rows(dataset) == epochs[2] + epochs[3]
+
+
+# DataLoader workers
+
+
+def test_workers_know_how_far_they_are_and_the_loader_process_does_not(data: Any) -> None:
+    dataset = make(data)
+    for _ in DataLoader(dataset, batch_size=None, num_workers=2):
+        pass
+    with pytest.raises(RuntimeError, match="StatefulDataLoader"):
+        dataset.state_dict()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
+def test_the_length_of_a_loader_counts_its_workers(data: Any, num_workers: int) -> None:
+    loader = DataLoader(make(data), batch_size=None, num_workers=num_workers)
+    assert len(loader) == sum(1 for _ in loader)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+def test_workers_go_on_with_the_state_of_a_bare_loop(data: Any, num_workers: int) -> None:
+    dataset = make(data, shuffle=True)
+    batches = iter(dataset)
+    taken = joined(rows(next(batches) for _ in range(9)))
+    resumed = make(data, shuffle=True)
+    resumed.load_state_dict(dataset.state_dict())
+    loader = DataLoader(resumed, batch_size=None, num_workers=num_workers)
+    rest = joined(rows(loader))
+    assert sorted(set(taken + rest)) == list(range(sum(ROWS)))
+    assert len(taken + rest) - sum(ROWS) <= num_workers
+    # The state was for one iteration; the next one is the next epoch.
+    assert resumed.epoch == 1
+    assert len(set(joined(rows(loader)))) == sum(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "persistent"),
+    [
+        (0, False),
+        (2, False),
+        *(
+            pytest.param(workers, persistent, marks=pytest.mark.long)
+            for workers, persistent in ((1, False), (1, True), (2, True), (3, False), (3, True))
+        ),
+    ],
+)
+@pytest.mark.parametrize("order", ["file order", "windows"])
+@pytest.mark.mostly_long(every=2)
+def test_stateful_data_loader(data: Any, order: str, num_workers: Any, persistent: Any) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+
+    def loader() -> Any:
+        options: dict[str, Any] = {"batch_size": None, "num_workers": num_workers}
+        dataset = make(data, **ORDERS[order])
+        return stateful.StatefulDataLoader(dataset, persistent_workers=persistent, **options)
+
+    uninterrupted = loader()
+    whole, after = rows(uninterrupted), rows(uninterrupted)
+    assert np.unique(joined(whole)).tolist() == list(range(sum(ROWS)))
+    for stop in (0, 1, 2, 5, len(whole) - 1, len(whole)):
+        first = loader()
+        batches = iter(first)
+        taken = rows(next(batches) for _ in range(stop))
+        state = pickle.loads(pickle.dumps(first.state_dict()))
+        resumed = loader()
+        resumed.load_state_dict(state)
+        rest = rows(resumed)
+        if stop == len(whole) and not rest:
+            rest = rows(resumed)  # the loader may end the epoch once more
+        if stop == len(whole):
+            assert rest == after
+        else:
+            assert taken + rest == whole, stop
+            assert rows(resumed) == after
