@@ -300,9 +300,9 @@ NESTED = Jagged(INT64, torch.tensor([0, 2]))
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: INT64.to_padded(-1), ValueError, "pad_to must not be negative; got -1"),
-        (lambda: INT64.to_padded(2.0), TypeError, "pad_to must be an int or None; got 2.0"),  # type: ignore[arg-type]
-        (lambda: INT64.to_padded(True), TypeError, "pad_to must be an int or None; got True"),
+        (lambda: INT64.to_padded(-1), ValueError, "pad_to must be >= 0, got -1"),
+        (lambda: INT64.to_padded(2.0), TypeError, "pad_to must be an int or None, got 2.0"),  # type: ignore[arg-type]
+        (lambda: INT64.to_padded(True), TypeError, "pad_to must be an int or None, got True"),
         (lambda: INT64.to_padded(truncate="x"), ValueError, '"right" or "left"; got \'x\''),  # type: ignore[arg-type]
         (lambda: INT64.to_padded(pad_value="x"), TypeError, "must be a number or bool; got 'x'"),  # type: ignore[arg-type]
         (lambda: INT64.to_padded(pad_value=None), TypeError, "must be a number or bool; got None"),  # type: ignore[arg-type]

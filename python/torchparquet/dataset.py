@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
 from torchparquet._impl.batches.fields import Field
-from torchparquet._impl.batches.iterable_only import IterableOnly
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.checks import checked_bool, checked_int, explaining_arguments
 from torchparquet._impl.files.cache_file import CacheArgument
@@ -26,14 +25,15 @@ from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import Even, PlanOptions, requested_window
 from torchparquet._impl.plan.topology import Topology
 from torchparquet._impl.ranks.distribution import ShardDistribution, shard_distribution
-from torchparquet._impl.ranks.membership import Membership
-from torchparquet._impl.ranks.orphans import end_orphaned_worker
-from torchparquet._impl.ranks.second_sharding import num_dropped_by_accelerate
-from torchparquet._impl.ranks.sharding import (
-    in_worker,
+from torchparquet._impl.ranks.loaders import (
+    IterableOnly,
+    end_orphaned_worker,
+    num_dropped_by_accelerate,
     num_workers_of_caller,
     refuse_second_batching,
 )
+from torchparquet._impl.ranks.membership import Membership
+from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.reading.device_stage import parsed_device
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
@@ -446,18 +446,6 @@ class ParquetDataset(IterableOnly[Batch]):
                 torchdata's `StatefulDataLoader` asks them for.
         """
         return self._session.latest_state()
-
-    def state_at_row(self, num_rows: int) -> dict[str, Any]:
-        """Return a state after `num_rows` rows of each rank in the present world.
-
-        For readers that count rows rather than batches, as `mix` within batches does. A state
-        within a batch resumes with the rest of that batch. In another world the batch counts as
-        delivered for the length of the epoch.
-
-        Raises:
-            ValueError: The shares of `canonical_world_size` are not even.
-        """
-        return self._session.state_at_row(num_rows)
 
     def load_state_dict(self, state: dict[str, Any], other_data: OtherData = "error") -> None:
         """Make the next iteration resume where `state` was taken, without reading earlier rows.

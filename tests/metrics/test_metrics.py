@@ -18,8 +18,8 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from torchparquet import Ahead, Column, Jagged, Order, ParquetDataset, mix
-from torchparquet._impl.metrics.bottleneck import Sides, describe
-from torchparquet._impl.metrics.read_metrics import Metrics
+from torchparquet._impl.metrics.bottleneck import describe
+from torchparquet._impl.metrics.read_metrics import CodecMetrics, ColumnMetrics, Metrics, Ring
 
 NUM_ROWS, GROUP_ROWS = 6_000, 750
 CODECS = {"id": "zstd", "x0": "snappy", "x1": "snappy", "word": "none"}
@@ -386,67 +386,115 @@ def test_small_batches_are_told(tmp_path: Path) -> None:
     assert metrics.threads_waited_for_lock_seconds < most
 
 
-EVEN = Sides(
-    **{"batches": 100, "elapsed": 11.0, "wait": 6.0, "first_wait": 1.0, "max_batches": 3},  # type: ignore[arg-type]
-    **{"num_threads": 2, "processors": 2, "in_worker": False, "of_codec": {}, "of_column": {}},  # type: ignore[arg-type]
-    **dict.fromkeys(("functions", "python", "reading", "decompressing", "decoding"), 0.0),  # type: ignore[arg-type]
-    **dict.fromkeys(("for_loop", "for_memory", "for_bytes"), 0.0),  # type: ignore[arg-type]
-    **dict.fromkeys(("received", "from_cache"), 0),  # type: ignore[arg-type]
-)
+TWO_THREADS = Ring(num_threads=2, max_batches_in_flight=3)
+DECODED = {"a": ColumnMetrics(decode_seconds=2.0), "b": ColumnMetrics(decode_seconds=7.0)}
+
+
+def told_of(processors: int = 2, *, in_worker: bool = False, **spent: Any) -> str:
+    """Describe a loop that waited for half of its time, or spent it otherwise."""
+    even = {"batches": 100, "elapsed_seconds": 11.0, "wait_seconds": 6.0, "first_wait_seconds": 1.0}
+    numbers = even | {"ring": TWO_THREADS} | spent
+    python = numbers.pop("python", 0.0)
+    within = numbers["wait_seconds"] + numbers.get("function_seconds", 0.0)
+    made = Metrics(**numbers, next_seconds=within + python)
+    return describe(made, processors, in_worker=in_worker)
 
 
 @pytest.mark.parametrize(
     ("spent", "begin", "says"),
     [
         ({"batches": 0}, "nothing is known yet", "no batch"),
-        ({"wait": 1.9, "for_loop": 7.0}, "the training loop", "9% of 10 s for batches"),
-        ({"wait": 1.9, "for_loop": 7.0}, "the training loop", "after 1 s for the first"),
-        ({"wait": 1.9}, "the training loop", "; no option of the data set makes it faster$"),
-        ({"reading": 9.0, "decoding": 4.0}, "reading from storage", "9 s on opening files"),
-        ({"for_memory": 9.0, "reading": 4.0}, "max_memory", "9 s for room; 3 batches fit"),
-        ({"decoding": 9.0, "of_column": {"a": 2.0, "b": 7.0}}, "decoding is", r"50% .* column 'b'"),
-        ({"python": 7.0, "wait": 2.0}, "torchparquet's own Python", "7 of 10 s, 70 ms for each"),
-        ({"python": 3.0, "wait": 1.5}, "the training loop", "larger batch_size=, .* up to 3 s"),
-        ({"functions": 7.0}, "processors and transform", "7 of 10 s on them"),
-        ({"batches": 1, "decoding": 9.0}, "decoding is the slower side", "55% of 11 s"),
-        ({"batches": 2, "decoding": 9.0}, "decoding is", "50% of 10 s for batches after 1 s for"),
+        (
+            {"wait_seconds": 1.9, "threads_waited_for_loop_seconds": 7.0},
+            "the training loop",
+            "9% of 10 s for batches",
+        ),
+        (
+            {"wait_seconds": 1.9, "threads_waited_for_loop_seconds": 7.0},
+            "the training loop",
+            "after 1 s for the first",
+        ),
+        (
+            {"wait_seconds": 1.9},
+            "the training loop",
+            "; no option of the data set makes it faster$",
+        ),
+        (
+            {"read_seconds": 9.0, "decode_seconds": 4.0},
+            "reading from storage",
+            "9 s on opening files",
+        ),
+        (
+            {"threads_waited_for_memory_seconds": 9.0, "read_seconds": 4.0},
+            "max_memory",
+            "9 s for room; 3 batches fit",
+        ),
+        (
+            {"decode_seconds": 9.0, "columns": DECODED},
+            "decoding is the slower side",
+            "50% of 10 s for batches.* on column 'b'",
+        ),
+        (
+            {"python": 7.0, "wait_seconds": 2.0},
+            "torchparquet's own Python",
+            "7 of 10 s, 70 ms for each",
+        ),
+        (
+            {"python": 3.0, "wait_seconds": 1.5},
+            "the training loop",
+            "larger batch_size=, .* up to 3 s",
+        ),
+        ({"function_seconds": 7.0}, "processors and transform", "7 of 10 s on them"),
+        ({"batches": 1, "decode_seconds": 9.0}, "decoding is the slower side", "55% of 11 s"),
+        (
+            {"batches": 2, "decode_seconds": 9.0},
+            "decoding is",
+            "50% of 10 s for batches after 1 s for",
+        ),
     ],
 )
 def test_bottleneck(spent: dict[str, Any], begin: str, says: str) -> None:
-    line = describe(replace(EVEN, **spent))
+    line = told_of(**spent)
     assert line.startswith(begin)
     assert re.search(says, line)
     assert "\n" not in line
 
 
-STORE = {"received": 10**9, "for_bytes": 9.0}
-ZSTD = {"decompressing": 9.0, "decoding": 1.0, "of_codec": {"zstd": 9.0}}
+STORE = {"bytes_received": 10**9, "threads_waited_for_bytes_seconds": 9.0}
+ZSTD = {
+    "decompress_seconds": 9.0,
+    "decode_seconds": 1.0,
+    "codecs": {"zstd": CodecMetrics(decompress_seconds=9.0)},
+}
 
 
 @pytest.mark.parametrize(
     ("spent", "option"),
     [
-        ({"python": 7.0, "wait": 2.0}, "a larger batch_size="),
-        ({"functions": 7.0}, "transform=Ahead with more processes"),
-        ({"functions": 7.0, "in_worker": True}, "a larger num_workers= of the DataLoader"),
-        ({"wait": 1.9, "python": 3.0}, "a larger batch_size="),
-        ({"for_memory": 9.0}, "a larger max_memory="),
+        ({"python": 7.0, "wait_seconds": 2.0}, "a larger batch_size="),
+        ({"function_seconds": 7.0}, "transform=Ahead with more processes"),
+        ({"function_seconds": 7.0, "in_worker": True}, "a larger num_workers= of the DataLoader"),
+        ({"wait_seconds": 1.9, "python": 3.0}, "a larger batch_size="),
+        ({"threads_waited_for_memory_seconds": 9.0}, "a larger max_memory="),
         (STORE, "cache_dir="),
-        (STORE | {"from_cache": 1}, "a larger cache_limit="),
-        ({"reading": 9.0}, "num_threads=4 (2 now)"),
-        ({"reading": 9.0, "num_threads": 4}, "columns= with fewer of them"),
-        ({"decoding": 9.0, "num_threads": 1}, "num_threads=2 (1 now)"),
+        (STORE | {"bytes_from_cache": 1}, "a larger cache_limit="),
+        ({"read_seconds": 9.0}, "num_threads=4 (2 now)"),
+        ({"read_seconds": 9.0, "ring": Ring(num_threads=4)}, "columns= with fewer of them"),
+        ({"decode_seconds": 9.0, "ring": Ring(num_threads=1)}, "num_threads=2 (1 now)"),
         # The loop waits for 6 s: one of three threads more saves 2 s, half of the codec 2.7 s.
         (ZSTD | {"processors": 3}, "a faster codec: torchparquet rewrite --codec lz4"),
         (ZSTD | {"processors": 5}, "num_threads=5 (2 now)"),
-        (ZSTD | {"of_codec": {"lz4": 9.0}}, "columns= with fewer of them"),
+        (
+            ZSTD | {"codecs": {"lz4": CodecMetrics(decompress_seconds=9.0)}},
+            "columns= with fewer of them",
+        ),
         (ZSTD | {"python": 3.0}, "a larger batch_size="),
-        ({"decoding": 9.0, "of_column": {"a": 2.0, "b": 7.0}}, "columns= with all that you need"),
+        ({"decode_seconds": 9.0, "columns": DECODED}, "columns= with all that you need"),
     ],
 )
 def test_bottleneck_names_one_option(spent: dict[str, Any], option: str) -> None:
     """The one by which the loop would wait least, as it is written."""
-    line = describe(replace(EVEN, **spent))
+    line = told_of(**spent)
     _, _, told = line.rpartition("; try ")
     assert told.startswith(option)
     assert len(re.findall(r"\w+=", told)) == ("codec" not in told)

@@ -184,7 +184,7 @@ def test_subtract_is_the_difference_of_sets(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("window", [0, 2])
 @pytest.mark.parametrize("steps", [0, 1, 2, 5, 9])
-def test_first_and_after_are_the_parts_of_the_share(window: int, steps: int) -> None:
+def test_steps_are_the_parts_of_the_share(window: int, steps: int) -> None:
     rows = np.array([7, 0, 13, 5, 1, 22, 9])
     for batch_size in (4, None):
         options = PlanOptions(
@@ -192,11 +192,11 @@ def test_first_and_after_are_the_parts_of_the_share(window: int, steps: int) -> 
         )
         share = EpochPlan(rows, options).share(1)
         border = share.rows_of_first(steps)
-        assert rows_of_share(share.first(steps)) == rows_of_share(share)[:border]
-        assert share.first(steps).num_steps == min(share.num_steps, steps)
-        assert rows_of_share(share.after(steps)) == rows_of_share(share)[border:]
-        assert share.after(steps).num_steps == max(share.num_steps - steps, 0)
-        middle = share.first(steps + 1).after(steps)
+        assert rows_of_share(share.steps(0, steps)) == rows_of_share(share)[:border]
+        assert share.steps(0, steps).num_steps == min(share.num_steps, steps)
+        assert rows_of_share(share.steps(steps)) == rows_of_share(share)[border:]
+        assert share.steps(steps).num_steps == max(share.num_steps - steps, 0)
+        middle = share.steps(steps, steps + 1)
         end = share.rows_of_first(steps + 1)
         assert rows_of_share(middle) == rows_of_share(share)[border:end]
 

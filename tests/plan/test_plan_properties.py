@@ -13,10 +13,9 @@ from hypothesis import given, settings
 
 from tests.oracles.plan_oracle import check_plan
 from torchparquet import Order
-from torchparquet._impl.plan.division import DIVISIONS
+from torchparquet._impl.plan.division import DIVISIONS, RowCounts
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import ANY_CHUNKS, PlanOptions
-from torchparquet._impl.plan.row_counts import RowCounts
 
 EVEN = tuple(even for even in DIVISIONS if even != "dynamic")
 
