@@ -243,10 +243,11 @@ def test_padding_of_nested_rows_level_by_level() -> None:
 
 
 def test_gradients_go_through_padding_and_selection() -> None:
-    for use, expected in (
+    uses: Any = (
         (lambda jagged: jagged.to_padded(3), [[1, 1]] * 4 + [[0, 0]]),
         (lambda jagged: jagged.select([1, 1]).values, [[0, 0]] + [[2, 2]] * 4),
-    ):
+    )
+    for use, expected in uses:
         weight = torch.ones(5, 2, requires_grad=True)
         use(Jagged(weight * 1, torch.tensor([0, 1, 5]))).sum().backward()
         assert weight.grad is not None

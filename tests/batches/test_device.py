@@ -371,7 +371,7 @@ def test_the_threads_current_stream_stays_what_it_was(files: str) -> None:
     def strays(_: int) -> int:
         own, found = torch.Stream(device=ACCELERATOR), 0
         with own:
-            for _ in ParquetDataset(files, columns=["id"], batch_size=5, device=ACCELERATOR):
+            for _batch in ParquetDataset(files, columns=["id"], batch_size=5, device=ACCELERATOR):
                 found += torch.accelerator.current_stream().stream_id != own.stream_id
         return found
 

@@ -288,11 +288,11 @@ def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, Any], messag
     tokens = pa.array([[1, 300]], pa.list_(pa.int32()))
     table = pa.table({"tokens": tokens, "language": ["de"], "none": pa.array([[]])})
     pq.write_table(table, tmp_path / "a.parquet")
-    options = {"pack": Pack("tokens", 4), "columns": ["tokens"]} | options
-    if "filters" in options or options["pack"] != Pack("tokens", 4):
-        del options["columns"]
+    given: dict[str, Any] = {"pack": Pack("tokens", 4), "columns": ["tokens"]} | options
+    if "filters" in given or given["pack"] != Pack("tokens", 4):
+        del given["columns"]
     with pytest.raises((TypeError, ValueError), match=message):
-        list(ParquetDataset(tmp_path, batch_size=1, **options))
+        list(ParquetDataset(tmp_path, batch_size=1, **given))
 
 
 @pytest.mark.parametrize(
