@@ -339,7 +339,10 @@ def test_int96_as_int64_nanoseconds(tmp_path: Path, dictionary: bool) -> None:
     null = rng.random(2000) < 0.2
     arrays = {"x": pa.array(values), "null": pa.array(values, mask=null)}
     table = pa.table({name: array.cast(pa.timestamp("ns")) for name, array in arrays.items()})
-    options = {"use_deprecated_int96_timestamps": True, "use_dictionary": dictionary}
+    options: dict[str, Any] = {
+        "use_deprecated_int96_timestamps": True,
+        "use_dictionary": dictionary,
+    }
     options |= {"row_group_size": 1500, "data_page_size": 900, "write_batch_size": 70}
     path = write(tmp_path / "a.parquet", table, **options)
     assert pq.read_metadata(path).schema.column(0).physical_type == "INT96"

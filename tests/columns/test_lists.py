@@ -234,7 +234,9 @@ def test_fallback_from_dictionary_to_plain_in_lists(tmp_path: Path, version: str
 def test_other_encodings_in_lists(tmp_path: Path, encoding: str, kinds: list[str]) -> None:
     rng = np.random.default_rng(4)
     table = pa.table({kind: random_list_column(kind, rng, num_rows=3000) for kind in kinds})
-    options = {"column_encoding": {f"{kind}.list.element": encoding for kind in kinds}}
+    options: dict[str, Any] = {
+        "column_encoding": {f"{kind}.list.element": encoding for kind in kinds}
+    }
     options |= {"use_dictionary": False, "data_page_size": 9000, "write_batch_size": 100}
     path = write(tmp_path / "a.parquet", table, **options)
     assert_table_reads_as(table, path, batch_size=999)

@@ -229,7 +229,7 @@ def test_the_names_of_tensors_must_be_free(path: str) -> None:
         assert batch["other"].tolist() == [1]
     with pytest.raises(ValueError, match=r"adds the tensor.*'x\.valid'"):
         ParquetDataset(path, batch_size=1, columns=["x", "x.valid"], nulls="mask")
-    columns = {"x": Column("x", nulls="mask"), "v": "x.valid"}
+    columns: Any = {"x": Column("x", nulls="mask"), "v": "x.valid"}
     assert len(ParquetDataset(path, batch_size=1, columns=columns)) == 2
     table = pa.table({"x": [[1]], "x.values.valid": [True]})
     with pytest.raises(ValueError, match=r"another has that name: 'x\.values\.valid'"):

@@ -91,7 +91,11 @@ def test_every_encoding_page_version_and_codec(
 def test_pages_of_few_values(tmp_path: Path, encoding: str, version: str) -> None:
     """Batches begin and end within pages and blocks, pages within batches."""
     table = strings_table(700, distinct=150)
-    options = {"data_page_size": 64, "write_batch_size": 9, "write_page_checksum": True}
+    options: dict[str, Any] = {
+        "data_page_size": 64,
+        "write_batch_size": 9,
+        "write_page_checksum": True,
+    }
     options |= {"data_page_version": version, "row_group_size": 500}
     path = write(tmp_path / "a.parquet", table, **options, **encoded(encoding))
     assert len(pages(path)) > 40

@@ -57,7 +57,7 @@ def test_every_encoding(tmp_path: Path, encoding: Any, version: str, nulls: bool
     expected = codes(values, vocab, null=-7)
     column = Column("s", vocab=vocab, nulls=-7)
     for page_size, write_batch in ((200, 10), (2**20, 1024)):
-        layout = {"data_page_size": page_size, "write_batch_size": write_batch}
+        layout: dict[str, Any] = {"data_page_size": page_size, "write_batch_size": write_batch}
         layout |= {"data_page_version": version, "row_group_size": 1900} | layout_of(encoding)
         path = write(tmp_path / "a.parquet", pa.table({"s": values}), **layout)
         for batch_size in (50, None):

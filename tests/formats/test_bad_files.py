@@ -66,7 +66,11 @@ def mixed_table() -> pa.Table:
 
 
 def write_mixed(path: Path, version: str = "1.0", codec: str = "snappy", **options: Any) -> Path:
-    layout = {"row_group_size": GROUP_ROWS, "data_page_size": 2000, "write_batch_size": 250}
+    layout: dict[str, Any] = {
+        "row_group_size": GROUP_ROWS,
+        "data_page_size": 2000,
+        "write_batch_size": 250,
+    }
     layout |= {"compression": codec, "use_dictionary": ["a"], "data_page_version": version}
     return Path(write(path, mixed_table(), **layout, **options))
 

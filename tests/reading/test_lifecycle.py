@@ -138,7 +138,7 @@ def leave(how: str, dataset: ParquetDataset) -> Any:
         next(iterator)
     elif how.startswith("close"):
         for _ in range(2):
-            (iterator if how == "close iterator" else dataset).close()  # type: ignore[attr-defined]
+            (iterator if how == "close iterator" else dataset).close()
         return iterator
     elif how == "cycle":
         iterator.owner = [iterator]  # type: ignore[attr-defined]

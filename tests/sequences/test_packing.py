@@ -288,7 +288,7 @@ def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, Any], messag
     tokens = pa.array([[1, 300]], pa.list_(pa.int32()))
     table = pa.table({"tokens": tokens, "language": ["de"], "none": pa.array([[]])})
     pq.write_table(table, tmp_path / "a.parquet")
-    options = {"pack": Pack("tokens", 4), "columns": ["tokens"]} | options
+    options = {"pack": Pack("tokens", 4), "columns": ["tokens"], **options}
     if "filters" in options or options["pack"] != Pack("tokens", 4):
         del options["columns"]
     with pytest.raises((TypeError, ValueError), match=message):
