@@ -368,7 +368,7 @@ def test_checksums_while_slabs_are_used_again(tmp_path: Path) -> None:
 def test_the_threads_current_stream_stays_what_it_was(files: str) -> None:
     """Loops at once, each on a stream of its own."""
 
-    def strays(_: int) -> int:
+    def strays(thread: int) -> int:
         own, found = torch.Stream(device=ACCELERATOR), 0
         with own:
             for _batch in ParquetDataset(files, columns=["id"], batch_size=5, device=ACCELERATOR):

@@ -23,7 +23,7 @@ def dataset(tmp_path: Path) -> ParquetDataset:
 
 def lent_stream(dataset: ParquetDataset, max_memory_bytes: int = 1 << 30) -> BatchStream:
     """Returns the dataset's batches in lent memory that is not page-locked."""
-    options: dict[str, Any] = {"pin_memory": False, "memory": ReaderMemory(), "lend_slabs": True}
+    options: Any = {"pin_memory": False, "memory": ReaderMemory(), "lend_slabs": True}
     return BatchStream(
         StreamParts(dataset.manifest, dataset.fields, row_ids=True, row_valid=False),
         dataset.plan().share(0),

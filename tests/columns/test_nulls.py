@@ -125,7 +125,7 @@ def test_error_names_the_row_wherever_pages_and_batches_end(
     for array, way in ((numbers, r"\"v\": 0"), (numbers.cast(pa.string()), '"empty"')):
         path = write(tmp_path / "a.parquet", pa.table({"u": ids, "v": array}), **layout)
         for memory in ("1GiB", max(200, 2 * batch_size) * 128):
-            options: dict[str, Any] = {"batch_size": batch_size, "max_memory": memory}
+            options: Any = {"batch_size": batch_size, "max_memory": memory}
             message = rf"^column 'v' has a null .*{way}.*row 1321\b.*a\.parquet.*row group 1\b"
             with pytest.raises(NullValueError, match=message) as caught:
                 list(ParquetDataset(path, rank=0, world_size=1, **options))

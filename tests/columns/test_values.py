@@ -124,11 +124,7 @@ def test_fallback_from_dictionary_to_plain_within_a_column_chunk(
 def test_encodings_of_the_fallback(tmp_path: Path, encoding: str, kinds: Any, version: str) -> None:
     # More than a decoder's block of values in a page, and several pages.
     table = kinds_table(11_000, kinds, ["required", "some null", "all null"])
-    options: dict[str, Any] = {
-        "data_page_size": 40_000,
-        "write_batch_size": 100,
-        "row_group_size": 9000,
-    }
+    options: Any = {"data_page_size": 40_000, "write_batch_size": 100, "row_group_size": 9000}
     options |= {"column_encoding": dict.fromkeys(table.column_names, encoding)}
     options |= {"use_dictionary": False, "data_page_version": version}
     path = write(tmp_path / "a.parquet", table, **options)
