@@ -272,34 +272,6 @@ def test_loaders_batch_and_collate(data: Any, num_workers: int) -> None:
             rows.state_dict()
 
 
-@pytest.mark.mostly_long(every=2)
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_stateful_loaders_go_on_at_every_batch(data: Any, num_workers: int) -> None:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader")
-
-    def loader() -> Any:
-        return stateful.StatefulDataLoader(
-            open_dataset(data, shuffle=True).unbatched(),
-            batch_size=10,
-            collate_fn=collate,
-            num_workers=num_workers,
-            multiprocessing_context="fork" if num_workers else None,
-            timeout=60 if num_workers else 0,
-        )
-
-    uninterrupted = loader()
-    expected = [batch["ids"].tolist() for batch in uninterrupted]
-    following = [batch["ids"].tolist() for batch in uninterrupted]
-    for stop in (0, 1, 4, len(expected) - 1):
-        first = loader()
-        batches = iter(first)
-        found = [next(batches)["ids"].tolist() for _ in range(stop)]
-        resumed = loader()
-        resumed.load_state_dict(first.state_dict())
-        assert found + [batch["ids"].tolist() for batch in resumed] == expected, stop
-        assert [batch["ids"].tolist() for batch in resumed] == following
-
-
 def mixed(data: Any, **options: Any) -> Any:
     first = open_dataset(data, **options)
     second = open_dataset(data, batch_size=5, **options)
