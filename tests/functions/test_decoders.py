@@ -158,12 +158,6 @@ def test_arguments_are_checked(arguments: dict[str, Any], message: str) -> None:
         Column("a", **arguments)
 
 
-def test_other_columns_are_not_decoded(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match="strings"):
-        ParquetDataset(tmp_path, batch_size=1, columns={"n": Column("n", decode=len)})
-
-
 def test_nulls_are_never_decoded(tmp_path: Path) -> None:
     pq.write_table(pa.table({"v": [b"abc", None, b"xy"]}), tmp_path / "a.parquet")
     columns = {"v": Column("v", decode=len, stack=True, on_error="flag")}

@@ -22,7 +22,6 @@ from torchparquet._impl.ranks.agreement import (
     RankNote,
     begin_together,
     disagreement,
-    listed,
     tell_failure,
 )
 from torchparquet._impl.ranks.job_start import Peers
@@ -39,41 +38,11 @@ def notes(*seeds: int, **others: Any) -> dict[int, RankNote]:
 # Differences, in words
 
 
-def test_equal_ranks_agree() -> None:
-    assert disagreement(notes(5, 5, 5)) == ""
-
-
 def test_majority_comes_first_with_all_its_ranks() -> None:
     text = disagreement(notes(5, 7, 5, 5, 9, 5))
     assert "seed is 5 on ranks 0, 2-3, 5, 7 on rank 1, 9 on rank 4" in text
     assert "batch_size" not in text
     assert "ranks=Ranks(check=False)" in text
-
-
-def test_of_equal_parts_that_of_rank_0_comes_first() -> None:
-    assert "seed is 8 on rank 0, 5 on rank 1" in disagreement(notes(8, 5))
-
-
-def test_all_that_differs_is_named() -> None:
-    found = notes(1, 2)
-    found[1].values["batch_size"] = "64"
-    text = disagreement(found)
-    assert "seed is 1 on rank 0, 2 on rank 1" in text
-    assert "batch_size is 32 on rank 0, 64 on rank 1" in text
-
-
-def test_what_only_some_ranks_have_is_named() -> None:
-    found = notes(1, 1, 1)
-    found[2].values["column 'x'"] = "float32 [B]"
-    assert "column 'x' is missing on ranks 0-1, float32 [B] on rank 2" in disagreement(found)
-
-
-def test_a_failure_goes_before_differences() -> None:
-    found = notes(1, 2, 1)
-    found[1] = RankNote(0, 1, {}, "ValueError: no such rank")
-    text = disagreement(found)
-    assert "ValueError: no such rank on rank 1" in text
-    assert "seed" not in text
 
 
 @pytest.mark.parametrize(
@@ -97,12 +66,6 @@ def test_text_stays_short_for_many_ranks_and_values() -> None:
     assert len(text) < 20_000
     assert "4992 more values" in text
     assert "22 more" in text
-
-
-def test_ranks_are_listed_as_runs() -> None:
-    assert listed([3]) == "rank 3"
-    assert listed([0, 1, 2, 5, 7, 8]) == "ranks 0-2, 5, 7-8"
-    assert listed(list(range(0, 40, 2))) == "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 12 more"
 
 
 # Over a store
