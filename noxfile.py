@@ -25,7 +25,7 @@ AZURITE = (
     "build/azurite",
     "azurite@3.35.0",
 )
-SERVER_TESTS = ("tests/servers", "tests/remote", "tests/frameworks/documents/test_stores.py")
+SERVER_TESTS = ("tests/remote", "tests/frameworks/documents/test_stores.py")
 # The bindings need Python's headers, which the C++ tests do without.
 CPP_UNITS = "'cpp/*.cc' ':!cpp/bindings' ':!cpp/tests'"
 

@@ -1,11 +1,9 @@
-"""Kills lose nothing, and what is lost would be noticed."""
+"""Kills lose nothing."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -29,14 +27,3 @@ def test_kills_lose_nothing(count: int) -> None:
     for row in rows[1:]:
         assert int(row[1]) >= count, done.stdout
         assert {int(cell) for cell in row[3:]} == {0}, done.stdout
-
-
-@pytest.mark.long
-def test_each_planted_fault_is_found() -> None:
-    done = run(str(Path(__file__).parent / "planted_kills.py"))
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert "rows twice" in found["forget the state"]
-    assert "rows lost" in found["pass over a batch"]
-    assert "files not whole" in found["write in place"]
-    assert "files not whole" in found["write by halves"]

@@ -31,20 +31,56 @@ def names(root: Path, found: list[str]) -> list[str]:
     return [str(Path(file).relative_to(root)) for file in found]
 
 
-# Files
+# What paths below a folder name: the folder's other files, the path or paths, all that they name.
+NESTED = ["B.parquet", "a-b.parquet", "a.parquet", "a/z/2.parquet", "b/1.parquet"]
+OTHERS = ["readme.md", "x.parquet.crc", "parquet", "y.pqs"]
+SUFFIXES = ["a.parquet", "b.PARQ", "c.Pq", "d.snappy.parquet"]
+HIDDEN = ["_temporary/0/b.parquet", ".cache/c.parquet", "_d.parquet", ".e.parquet", "_SUCCESS"]
+OUT = ["out/a.parquet", "out/_b.parquet", "out/.c.parquet", "out/_tmp/0/d.parquet", "out/_SUCCESS"]
+SERIES = ["s-0.parquet", "s-1.parquet", "s-2.parquet", "x/y/s-0.parquet"]
+ODD = ["run[1]/a*.parquet", "run1/ab.parquet"]
+LISTED = ["z.parquet", "d/b.parquet", "d/a.parquet", "y-1.parquet", "y-0.parquet"]
+NAMED: list[tuple[list[str], Any, list[str]]] = [
+    (["_part.dat"], "_part.dat", ["_part.dat"]),
+    (["d/a.parquet"], "./d//a.parquet", ["d/a.parquet"]),
+    (["d/a.parquet"], "d/", ["d/a.parquet"]),
+    (["d/a.parquet"], "d/*.parquet", ["d/a.parquet"]),
+    (NESTED[::-1], "", NESTED),
+    ([*OTHERS, *SUFFIXES], "", SUFFIXES),
+    ([*HIDDEN, "day=1/a.parquet", "day=1/_metadata"], "", ["day=1/a.parquet"]),
+    (["_staging/a.parquet"], "_staging", ["_staging/a.parquet"]),
+    (["out.parquet/part-0.parquet"], "", ["out.parquet/part-0.parquet"]),
+    (SERIES, "s-[01].parquet", SERIES[:2]),
+    (SERIES, "**/s-0.parquet", [SERIES[0], SERIES[3]]),
+    (SERIES[::-1], "*.parquet", SERIES[:3]),
+    (OUT, "out/*", OUT[:1]),
+    (OUT, "out/*.parquet", OUT[:1]),
+    (OUT, "out/**/*.parquet", OUT[:1]),
+    (OUT, "out/_*.parquet", OUT[1:2]),
+    (OUT, "out/_[b].parquet", OUT[1:2]),
+    (OUT, "out/_tmp/**/*.parquet", OUT[3:4]),
+    (ODD, "run[1]/a*.parquet", ODD[:1]),
+    (ODD, "run[1]", ODD[:1]),
+    (LISTED, ["z.parquet", "d", "y-*"], [LISTED[n] for n in (0, 2, 1, 4, 3)]),
+]
 
 
-@pytest.mark.parametrize("as_type", [str, Path])
-def test_file_is_itself_whatever_its_name(tmp_path: Path, as_type: Any) -> None:
-    file = put(tmp_path / "_part.dat")
-    assert discovered(as_type(file)) == [str(file)]
-
-
-def test_relative_path_becomes_absolute(tmp_path: Path, monkeypatch: Any) -> None:
-    file = put(tmp_path / "d" / "a.parquet")
+@pytest.mark.parametrize(("files", "paths", "expected"), NAMED, ids=str)
+def test_paths_name_files_of_a_folder(
+    tmp_path: Path, monkeypatch: Any, files: list[str], paths: Any, expected: list[str]
+) -> None:
+    for name in files:
+        put(tmp_path / name, b"no data" if name in OTHERS else b"PAR1")
+    absolute = [f"{tmp_path}/{path}" for path in ([paths] if isinstance(paths, str) else paths)]
     monkeypatch.chdir(tmp_path)
-    for relative in ("d/a.parquet", "./d//a.parquet", "d", "d/", "d/*.parquet"):
-        assert discovered(relative) == [str(file)]
+    with warnings.catch_warnings(action="error"):
+        for given in (absolute, tuple(map(Path, absolute)), paths or "."):
+            assert names(tmp_path, discovered(given)) == expected
+        if isinstance(paths, str):
+            assert names(tmp_path, discovered(f"file://{absolute[0]}")) == expected
+
+
+# Files
 
 
 def test_dot_dot_after_a_link_follows_the_link(tmp_path: Path) -> None:
@@ -109,23 +145,6 @@ def test_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
 # Directories
 
 
-def test_directory_is_sorted_by_path_at_any_depth(tmp_path: Path) -> None:
-    for name in ("b/1.parquet", "a/z/2.parquet", "a.parquet", "a-b.parquet", "B.parquet"):
-        put(tmp_path / name)
-    expected = ["B.parquet", "a-b.parquet", "a.parquet", "a/z/2.parquet", "b/1.parquet"]
-    assert names(tmp_path, discovered(tmp_path)) == expected
-
-
-def test_directory_takes_parquet_suffixes_in_any_case_and_nothing_else(tmp_path: Path) -> None:
-    wanted = ["a.parquet", "b.PARQ", "c.Pq", "d.snappy.parquet"]
-    for name in wanted:
-        put(tmp_path / name)
-    for name in ("readme.md", "x.parquet.crc", "parquet", "y.pqs"):
-        put(tmp_path / name, b"no data")
-    with warnings.catch_warnings(action="error"):
-        assert names(tmp_path, discovered(tmp_path)) == wanted
-
-
 def test_directory_tells_of_files_that_are_parquet_by_content_only(tmp_path: Path) -> None:
     """As Hive names them; never are they left out in silence."""
     for name in ("a.parquet", "000000_0", "deep/b.parquet.gz"):
@@ -139,20 +158,6 @@ def test_what_lies_beside_parquet_files_need_not_be_readable(tmp_path: Path) -> 
     (tmp_path / "latest").symlink_to(tmp_path / "gone")
     os.mkfifo(tmp_path / "pipe")
     assert names(tmp_path, discovered(tmp_path)) == ["a.parquet"]
-
-
-def test_directory_skips_hidden_names(tmp_path: Path) -> None:
-    put(tmp_path / "day=1" / "a.parquet")
-    for name in ("_temporary/0/b.parquet", ".cache/c.parquet", "_d.parquet", ".e.parquet"):
-        put(tmp_path / name)
-    put(tmp_path / "_SUCCESS", b"")
-    put(tmp_path / "day=1" / "_metadata")
-    assert names(tmp_path, discovered(tmp_path)) == ["day=1/a.parquet"]
-
-
-def test_directory_with_a_hidden_name_is_read_when_asked_for(tmp_path: Path) -> None:
-    put(tmp_path / "_staging" / "a.parquet")
-    assert names(tmp_path, discovered(tmp_path / "_staging")) == ["_staging/a.parquet"]
 
 
 def test_directory_without_suffixes_takes_all_that_is_not_empty(tmp_path: Path) -> None:
@@ -174,11 +179,6 @@ def test_directory_without_parquet_is_an_error(tmp_path: Path, content: list[Any
     with pytest.raises(FileNotFoundError, match="No Parquet file in the directory") as caught:
         discovered(root)
     assert caught.value.filename == str(root)
-
-
-def test_directory_with_parquet_suffix_is_entered(tmp_path: Path) -> None:
-    put(tmp_path / "out.parquet" / "part-0.parquet")
-    assert names(tmp_path, discovered(tmp_path)) == ["out.parquet/part-0.parquet"]
 
 
 def test_links_to_files_and_directories_are_followed(tmp_path: Path) -> None:
@@ -237,23 +237,6 @@ def test_error_below_a_directory_is_raised(tmp_path: Path, monkeypatch: Any) -> 
 # Patterns
 
 
-def test_pattern_is_sorted(tmp_path: Path) -> None:
-    for name in ("c", "a", "b"):
-        put(tmp_path / f"{name}.parquet")
-    put(tmp_path / "a.txt")
-    found = discovered(tmp_path / "*.parquet")
-    assert names(tmp_path, found) == ["a.parquet", "b.parquet", "c.parquet"]
-
-
-def test_pattern_may_be_a_class_or_recursive(tmp_path: Path) -> None:
-    for name in ("s-0.parquet", "s-1.parquet", "s-2.parquet", "x/y/s-0.parquet"):
-        put(tmp_path / name)
-    found = discovered(f"{tmp_path}/s-[01].parquet")
-    assert names(tmp_path, found) == ["s-0.parquet", "s-1.parquet"]
-    found = discovered(f"{tmp_path}/**/s-0.parquet")
-    assert names(tmp_path, found) == ["s-0.parquet", "x/y/s-0.parquet"]
-
-
 def test_pattern_lists_directories_and_names_nothing_twice(tmp_path: Path) -> None:
     for name in ("day=1/a.parquet", "day=2/sub/b.parquet", "night/c.parquet"):
         put(tmp_path / name)
@@ -264,27 +247,6 @@ def test_pattern_lists_directories_and_names_nothing_twice(tmp_path: Path) -> No
     (tmp_path / "day=1" / "note.txt").unlink()
     found = discovered(tmp_path / "**")
     assert names(tmp_path, found) == ["day=1/a.parquet", "day=2/sub/b.parquet", "night/c.parquet"]
-
-
-def test_pattern_matches_hidden_names_only_where_written_out(tmp_path: Path) -> None:
-    put(tmp_path / "out" / "a.parquet")
-    put(tmp_path / "out" / "_b.parquet")
-    put(tmp_path / "out" / ".c.parquet")
-    put(tmp_path / "out" / "_temporary" / "0" / "d.parquet")
-    put(tmp_path / "out" / "_SUCCESS", b"")
-    for pattern in ("out/*", "out/*.parquet", "out/**/*.parquet"):
-        assert names(tmp_path, discovered(tmp_path / pattern)) == ["out/a.parquet"]
-    for pattern in ("out/_*.parquet", "out/_[b].parquet"):
-        assert names(tmp_path, discovered(tmp_path / pattern)) == ["out/_b.parquet"]
-    found = discovered(tmp_path / "out/_temporary/**/*.parquet")
-    assert names(tmp_path, found) == ["out/_temporary/0/d.parquet"]
-
-
-def test_existing_path_is_no_pattern(tmp_path: Path) -> None:
-    file = put(tmp_path / "run[1]" / "a*.parquet")
-    put(tmp_path / "run1" / "ab.parquet")
-    assert discovered(file) == [str(file)]
-    assert discovered(file.parent) == [str(file)]
 
 
 @pytest.mark.parametrize("pattern", ["*.parquet", "none/**", "empty*", "_*", "a" * 300 + "*"])
@@ -307,11 +269,6 @@ def test_file_url_is_percent_decoded(tmp_path: Path) -> None:
     assert discovered(tmp_path.as_uri()) == [str(file)]
 
 
-def test_file_url_may_be_a_pattern(tmp_path: Path) -> None:
-    file = put(tmp_path / "a.parquet")
-    assert discovered(f"file://{tmp_path}/*.parquet") == [str(file)]
-
-
 @pytest.mark.parametrize("url", ["file://host/a.parquet", "file://a.parquet", "file://"])
 def test_file_url_of_another_host_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=f"no other host.*{url}"):
@@ -330,21 +287,6 @@ def test_other_schemes_are_refused(scheme: str) -> None:
 # Sequences
 
 
-@pytest.mark.parametrize("as_type", [list, tuple])
-def test_sequence_keeps_its_order_and_expands_each(tmp_path: Path, as_type: Any) -> None:
-    for name in ("z.parquet", "d/b.parquet", "d/a.parquet", "y-1.parquet", "y-0.parquet"):
-        put(tmp_path / name)
-    paths = [tmp_path / "z.parquet", str(tmp_path / "d"), f"{tmp_path}/y-*"]
-    found = names(tmp_path, discovered(as_type(paths)))
-    assert found == ["z.parquet", "d/a.parquet", "d/b.parquet", "y-0.parquet", "y-1.parquet"]
-
-
-def test_each_element_must_name_a_file(tmp_path: Path) -> None:
-    file = put(tmp_path / "a.parquet")
-    with pytest.raises(FileNotFoundError, match=r"none\.parquet"):
-        discovered([file, tmp_path / "none.parquet"])
-
-
 def test_file_named_twice_is_an_error(tmp_path: Path) -> None:
     file = put(tmp_path / "a.parquet")
     put(tmp_path / "b.parquet")
@@ -354,12 +296,6 @@ def test_file_named_twice_is_an_error(tmp_path: Path) -> None:
     for again in (file, tmp_path, f"{tmp_path}/./a.parquet", tmp_path / "a*", link):
         with pytest.raises(ValueError, match=r"only once.*a\.parquet"):
             discovered([file, again])
-
-
-def test_hard_links_are_files_of_their_own(tmp_path: Path) -> None:
-    file = put(tmp_path / "a.parquet")
-    (tmp_path / "b.parquet").hardlink_to(file)
-    assert names(tmp_path, discovered(tmp_path)) == ["a.parquet", "b.parquet"]
 
 
 @pytest.mark.parametrize("paths", ["", [], (), [""], "a\0b"])

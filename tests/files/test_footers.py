@@ -74,40 +74,6 @@ def test_a_file_beside_its_copy(path: Any, tmp_path: Path) -> None:
     assert_same_beside(path, copy)
 
 
-def readable_by_both(path: Path) -> bool:
-    try:
-        pq.read_metadata(path)
-    except OSError:
-        return False
-    return error_of(path) is None
-
-
-@pytest.mark.skipif(not FILES, reason="PARQUET_TEST_DATA names no directory of files")
-def test_column_chunks_are_as_large_as_pyarrow_says() -> None:
-    files = [path for path in FILES if readable_by_both(path)]
-    assert len(files) > 40
-    expected = []
-    for path in files:
-        footer = pq.read_metadata(path)
-        for group in map(footer.row_group, range(footer.num_row_groups)):
-            chunks = map(group.column, range(footer.num_columns))
-            expected.append([chunk.total_compressed_size for chunk in chunks])
-    footers = read(*files, *files)
-    sizes = [size for group in expected for size in group]
-    assert footers.chunk_num_bytes.tolist() == 2 * sizes
-    assert footers.row_group_num_bytes.tolist() == 2 * list(map(sum, expected))
-    assert not len(read_footers([str(files[0])], 1, []).chunk_num_bytes)
-
-
-@pytest.mark.skipif(not FILES, reason="PARQUET_TEST_DATA names no directory of files")
-def test_a_footer_by_itself_says_what_it_says_in_its_file() -> None:
-    for path in filter(readable_by_both, FILES):
-        content = read(path).content(0)
-        assert pq.read_metadata(pa.BufferReader(content)).equals(pq.read_metadata(path)), path
-        assert path.read_bytes().endswith(content)
-        assert content[-4:] in (b"PAR1", b"PARE")
-
-
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string()), ("list", pa.list_(pa.int64()))])
 
 

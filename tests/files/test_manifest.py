@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 import os
-import pickle
 import shutil
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from torchparquet._impl.files.discovery import find_sources
-from torchparquet._impl.files.footers.leaf import Leaf
-from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.manifest_reading import read_manifest, walk_footers
+from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet.errors import CorruptFileError
-
-ARRAYS = [
-    "file_num_bytes",
-    "file_mtime_ns",
-    "file_inode",
-    "file_digest",
-    "file_has_hidden_columns",
-    "file_num_rows",
-    "file_schema",
-    "row_group_file",
-    "row_group_in_file",
-    "row_group_num_rows",
-    "row_group_num_bytes",
-    "row_group_first_row",
-]
 
 
 def write(path: Path, num_rows: int, row_group_size: int = 100, start: int = 0) -> str:
@@ -100,142 +79,6 @@ def test_manifest_says_what_pyarrow_says(data: Any) -> None:
     assert list(found) == oracle_row_groups(manifest.files)
     assert manifest.num_rows == 651
     assert manifest.num_row_groups == len(oracle_row_groups(manifest.files))
-    assert {getattr(manifest, name).dtype for name in ARRAYS} == {np.dtype(np.int64)}
-
-
-@pytest.mark.parametrize("columns", [["id"], ["id", "x"], ["unknown"]], ids=str)
-def test_bytes_of_columns_are_those_of_pyarrow(data: Any, columns: list[str]) -> None:
-    expected = []
-    for file in sorted(data.rglob("*.parquet")):
-        footer = pq.read_metadata(file)
-        for group in map(footer.row_group, range(footer.num_row_groups)):
-            chunks = map(group.column, range(group.num_columns))
-            of_column = {chunk.path_in_schema: chunk.total_compressed_size for chunk in chunks}
-            expected.append(sum(of_column.get(column, 0) for column in columns))
-    manifest, _ = walk_footers(find_sources(data), with_chunk_sizes=True)
-    assert manifest.bytes_of_columns(columns).tolist() == expected
-    kept = np.arange(len(expected)) % 3 > 0
-    assert (
-        manifest.keep(kept).bytes_of_columns(columns).tolist() == np.array(expected)[kept].tolist()
-    )
-    assert read_manifest(data).chunk_num_bytes is None
-
-
-def test_first_rows_are_global_row_numbers(data: Any) -> None:
-    """The files number their rows, so that a row group's first id is its first row."""
-    manifest = read_manifest(data)
-    first = [
-        pq.ParquetFile(manifest.files[file]).read_row_group(index)["id"].to_pylist()[:1]
-        for file, index, _, _ in oracle_row_groups(manifest.files)
-    ]
-    expected = [number for numbers in first for number in numbers]
-    nonempty = manifest.row_group_num_rows > 0
-    assert manifest.row_group_first_row[nonempty].tolist() == expected
-    assert expected == [0, 100, 200, 250, 350, 500, 650]
-
-
-def test_explicit_list_keeps_its_order(data: Any) -> None:
-    files = [str(data / "c.parquet"), str(data / "a.parquet")]
-    manifest = read_manifest(files)
-    assert manifest.files == tuple(files)
-    assert manifest.row_group_num_rows.tolist() == [150, 150, 1, 100, 100, 50]
-    assert manifest.row_group_file.tolist() == [0, 0, 0, 1, 1, 1]
-    assert manifest.row_group_in_file.tolist() == [0, 1, 2, 0, 1, 2]
-
-
-def test_root_of_one_file_is_its_directory(data: Any) -> None:
-    assert read_manifest(data / "a.parquet").root == str(data)
-    assert read_manifest(data / "b" / "2.parquet").root == str(data / "b")
-    assert read_manifest([data / "b" / "2.parquet", data / "c.parquet"]).root == str(data)
-
-
-def test_leaves_of_a_rich_schema(tmp_path: Path) -> None:
-    day = datetime.date(2020, 1, 2)
-    table = pa.table(
-        {
-            "flag": pa.array([True]),
-            "i8": pa.array([1], pa.int8()),
-            "u16": pa.array([1], pa.uint16()),
-            "i32": pa.array([1], pa.int32()),
-            "u64": pa.array([1], pa.uint64()),
-            "f16": pa.array([np.float16(1)], pa.float16()),
-            "f32": pa.array([1], pa.float32()),
-            "f64": pa.array([1], pa.float64()),
-            "day": pa.array([day], pa.date32()),
-            "at": pa.array([datetime.datetime(2020, 1, 2)], pa.timestamp("us")),
-            "s": pa.array([{"x": 1, "y": {"z": 2.0}}]),
-            "text": pa.array(["a"]),
-            "list": pa.array([[1]], pa.list_(pa.int32())),
-            "money": pa.array([Decimal("1.25")], pa.decimal128(9, 2)),
-        },
-    )
-    required = pa.field("i32", pa.int32(), nullable=False)
-    table = table.cast(table.schema.set(table.schema.get_field_index("i32"), required))
-    pq.write_table(table, tmp_path / "a.parquet")
-    (schema,) = read_manifest(tmp_path).schemas
-    assert all(type(leaf) is Leaf for leaf in schema)
-    dtypes = {leaf.path: leaf.dtype for leaf in schema if leaf.dtype}
-    assert dtypes == {
-        "flag": "bool",
-        "i8": "int8",
-        "u16": "uint16",
-        "i32": "int32",
-        "u64": "uint64",
-        "f16": "float16",
-        "f32": "float32",
-        "f64": "float64",
-        "day": "int64",
-        "at": "int64",
-        "s.x": "int64",
-        "s.y.z": "float64",
-        "text": "uint8",
-        "list": "int32",
-        "money": "float64",
-    }
-    assert all(bool(leaf.dtypes) == bool(leaf.dtype) for leaf in schema)
-    assert all(leaf.dtype in leaf.dtypes for leaf in schema if leaf.dtype)
-    kinds = {leaf.path.split(".")[0]: leaf.kind for leaf in schema}
-    assert kinds["i32"] == "int32"
-    assert kinds["at"] == "timestamp[us]"
-    assert kinds["text"] == "string"
-    assert "int32" in kinds["list"]
-    assert kinds["money"] == "decimal(9, 2)"
-    assert [leaf.path for leaf in schema if not leaf.nullable] == ["i32"]
-    assert [leaf.path.split(".")[0] for leaf in schema] == [
-        name for name in table.column_names for _ in range(2 if name == "s" else 1)
-    ]
-
-
-def test_schemas_are_distinct_and_in_order_of_appearance(tmp_path: Path) -> None:
-    first = pa.table({"a": pa.array([1], pa.int32()), "b": pa.array([1.0])})
-    second = pa.table({"a": pa.array([1], pa.int64())})
-    for number, table in enumerate([first, second, first, second, first]):
-        pq.write_table(table, tmp_path / f"{number}.parquet")
-    manifest = read_manifest(tmp_path)
-    assert manifest.file_schema.tolist() == [0, 1, 0, 1, 0]
-    paths = [[leaf.path for leaf in schema] for schema in manifest.schemas]
-    assert paths == [["a", "b"], ["a"]]
-    assert [schema[0].kind for schema in manifest.schemas] == ["int32", "int64"]
-
-
-def test_number_of_threads_does_not_matter(tmp_path: Path) -> None:
-    for number in range(40):
-        write(tmp_path / f"{number:02}.parquet", number % 7 + 1, row_group_size=number % 3 + 1)
-    manifests = [read_manifest(tmp_path, threads) for threads in (None, 1, 3, 64)]
-    assert manifests[0].file_num_rows.tolist() == [number % 7 + 1 for number in range(40)]
-    for name in ARRAYS:
-        arrays = [getattr(manifest, name).tolist() for manifest in manifests]
-        assert all(array == arrays[0] for array in arrays)
-    assert len({manifest.fingerprint for manifest in manifests}) == 1
-
-
-@pytest.mark.parametrize(
-    ("num_threads", "error"),
-    [(0, ValueError), (-1, ValueError), (True, TypeError), (1.0, TypeError), ("1", TypeError)],
-)
-def test_wrong_number_of_threads(data: Any, num_threads: bool | float | str, error: Any) -> None:
-    with pytest.raises(error, match=f"num_threads must be.*{num_threads!r}"):
-        read_manifest(data, num_threads)  # type: ignore[arg-type]
 
 
 def test_data_without_rows_is_an_error(tmp_path: Path) -> None:
@@ -299,23 +142,6 @@ def test_more_rows_than_can_be_numbered(data: Any) -> None:
         )
     with pytest.raises(CorruptFileError, match=f"can number: '{files[1]}', {2**61} rows"):
         read_manifest(files)
-
-
-def test_missing_file_is_an_error(data: Any) -> None:
-    with pytest.raises(FileNotFoundError, match=r"none\.parquet"):
-        read_manifest([data / "a.parquet", data / "none.parquet"])
-
-
-def test_pickle_keeps_everything(data: Any) -> None:
-    manifest = read_manifest(data)
-    copy = pickle.loads(pickle.dumps(manifest))
-    with pytest.raises(ValueError, match="read-only"):
-        manifest.row_group_num_rows[0] = 7
-    assert type(copy) is Manifest
-    for name in ARRAYS:
-        np.testing.assert_array_equal(getattr(copy, name), getattr(manifest, name))
-    for name in ("files", "root", "schemas", "fingerprint", "num_rows", "num_row_groups"):
-        assert getattr(copy, name) == getattr(manifest, name)
 
 
 # Fingerprint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 import signal
@@ -18,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from torchparquet import CorruptFileError, Order, ParquetDataset
-from torchparquet._impl.files.manifest_cache import open_manifest
 from torchparquet._impl.files.manifest_reading import read_manifest
 
 NUM_FILES = 5
@@ -69,22 +67,6 @@ def test_no_footer_is_read_again(data: Any, cache: Path) -> None:
     again = dataset_of(data, cache)
     assert len(again) == len(first)
     assert again.manifest.fingerprint == first.manifest.fingerprint
-
-
-def test_it_is_the_manifest_of_the_footers(data: Any, cache: Path) -> None:
-    plain = read_manifest(data)
-    for _ in range(2):
-        kept, _ = open_manifest(data, cache=cache)
-        for field in dataclasses.fields(plain):
-            one, other = getattr(plain, field.name), getattr(kept, field.name)
-            if isinstance(one, np.ndarray):
-                assert one.dtype == other.dtype
-                assert not other.flags.writeable
-            np.testing.assert_array_equal(one, other)
-        # They are not compared otherwise, and decide about windows.
-        assert [leaf.row_bytes for leaf in kept.schemas[0]] == [
-            leaf.row_bytes for leaf in plain.schemas[0]
-        ]
 
 
 def test_batches_and_states_are_the_same(data: Any, cache: Path) -> None:

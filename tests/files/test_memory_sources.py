@@ -19,17 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
 from tests.fixtures.parquet_files import (
     assert_reads_as,
-    gathered,
     id_table,
     ids_of,
     kinds_table,
     read_all,
 )
-from torchparquet import CorruptFileError, ParquetDataset, SchemaMismatchError
+from torchparquet import CorruptFileError, ParquetDataset
 
 ROW_GROUPS = [300, 1, 250, 0, 90, 333, 64]
 BUFFERS = {
@@ -171,19 +169,6 @@ def test_a_table_has_many_row_groups_of_even_size(num_rows: int) -> None:
     assert (rows[:-1] == rows[0]).all()
 
 
-@pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
-def test_every_rank_gets_something_of_a_small_table(even: str) -> None:
-    for rank in range(4):
-        dataset = ParquetDataset(
-            rows_table(0, 10),
-            batch_size=2,
-            even=even,  # type: ignore[arg-type]
-            rank=rank,
-            world_size=4,
-        )
-        assert len(ids_of(dataset)) >= 2
-
-
 # As on disk
 
 
@@ -211,31 +196,6 @@ def test_the_stream_is_that_of_the_same_bytes_on_disk(
             assert batches_of(here) == batches_of(there)
 
 
-@pytest.mark.parametrize(
-    ("kind", "method"),
-    [
-        ("bytes", "fork"),
-        ("pyarrow.Table", "fork"),
-        pytest.param("bytes", "spawn", marks=pytest.mark.long),
-    ],
-)
-def test_dataloader_workers_read_it(data: Any, tmp_path: Path, kind: str, method: str) -> None:
-    source = {"bytes": data, "pyarrow.Table": rows_table(0, sum(ROW_GROUPS))}[kind]
-    path = tmp_path / "file.parquet"
-    dataset = ParquetDataset(source, batch_size=50, shuffle=True, row_ids=True)
-    path.write_bytes(dataset.manifest.memory[0].content)
-    there = ParquetDataset(path, batch_size=50, shuffle=True, row_ids=True)
-    # The parent reads too: what it has begun must not reach its workers.
-    assert batches_of(dataset) == batches_of(there)
-    streams = [
-        batches_of(DataLoader(each, None, num_workers=2, multiprocessing_context=context))
-        for each, context in ((dataset, method), (there, "fork"))
-    ]
-    assert streams[0] == streams[1]
-    rows = [row for batch in streams[0] for row in batch["row.id"]]
-    assert set(rows) == set(range(sum(ROW_GROUPS)))
-
-
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_the_data_travels_in_a_pickle(data: Any, protocol: int) -> None:
     sources = [data, bytearray(data), pa.py_buffer(data), rows_table(0, 300), [data, data]]
@@ -244,18 +204,6 @@ def test_the_data_travels_in_a_pickle(data: Any, protocol: int) -> None:
     for dataset, copied in zip(datasets, copies, strict=True):
         assert copied.manifest.fingerprint == dataset.manifest.fingerprint
         assert batches_of(copied) == batches_of(dataset)
-
-
-@pytest.mark.long
-def test_a_pickle_is_read_by_another_process(data: Any) -> None:
-    dataset = ParquetDataset([data, data], batch_size=64, shuffle=True)
-    program = """
-        import pickle, sys
-        dataset = pickle.load(sys.stdin.buffer)
-        dataset.set_epoch(0)
-        print([{name: values.tolist() for name, values in batch.items()} for batch in dataset])
-    """
-    assert run(program, pickle.dumps(dataset)) == f"{batches_of(dataset)}\n"
 
 
 # Identity
@@ -415,18 +363,6 @@ def test_a_damaged_page_is_named_at_its_place(data: Any, tmp_path: Path) -> None
     assert delivered == [list(range(300))] * 2
 
 
-def test_a_footer_without_its_pages_is_named_when_they_are_read(data: Any) -> None:
-    dataset = ParquetDataset(data[-3000:], batch_size=100)
-    with pytest.raises(CorruptFileError, match=r"file '<buffer>', row group \d, column '(id|x)'"):
-        list(dataset)
-
-
-def test_buffers_that_disagree_are_both_named(data: Any) -> None:
-    other = encoded(pa.table({"id": ["text"]}))
-    with pytest.raises(SchemaMismatchError, match=r"<buffer 0>.*<buffer 1>"):
-        ParquetDataset([data, other], batch_size=1, columns=["id"])
-
-
 @pytest.mark.parametrize(
     ("empty", "named"),
     [
@@ -466,14 +402,6 @@ def test_columns_that_parquet_cannot_hold_are_refused() -> None:
             ParquetDataset(source, batch_size=1)
 
 
-def test_columns_without_tensors_are_refused_as_in_files() -> None:
-    wide = pa.array([1] * 10).cast(pa.decimal256(60, 2))
-    table = rows_table(0, 10).append_column("wide", wide)
-    assert ids_of(ParquetDataset(table, batch_size=3, columns=["id"])) == list(range(10))
-    with pytest.raises(TypeError, match="wide"):
-        ParquetDataset(table, batch_size=3)
-
-
 @pytest.mark.long
 def test_neither_pandas_nor_polars_is_imported() -> None:
     program = """
@@ -489,9 +417,3 @@ def test_neither_pandas_nor_polars_is_imported() -> None:
     with pa.ipc.new_stream(table, rows_table(0, 1).schema) as writer:
         writer.write_table(rows_table(0, 100))
     run(program, table.getvalue().to_pybytes())
-
-
-def test_tensors_outlive_the_data_set(data: Any) -> None:
-    batches = list(ParquetDataset(data, batch_size=100, columns=["id"]))
-    gc.collect()
-    assert gathered(batches)["id"].tolist() == list(range(sum(ROW_GROUPS)))

@@ -7,14 +7,11 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-from tests.fixtures import encrypted_files
 
 NUM_FILES = 4
 
@@ -44,13 +41,6 @@ CASES: dict[str, tuple[str, int | list[int]]] = {
         "manifest_cache=CACHE + '2', even='none', order=BYTES, filters=[('x', '>=', 30)]",
         1,
     ),
-}
-
-
-COLUMN_KEYS = {
-    name: {"column_keys": {"column": ["secret"]}}
-    for name, layout in encrypted_files.LAYOUTS.items()
-    if "column_keys" in layout  # type: ignore[operator]
 }
 
 
@@ -96,26 +86,3 @@ def test_each_file_is_opened_once(tmp_path: Path, strace: str) -> None:
         [times] * NUM_FILES if isinstance(times, int) else times for _, times in CASES.values()
     ]
     assert dict(zip(CASES, opens, strict=True)) == dict(zip(CASES, expected, strict=True))
-
-
-@pytest.mark.parametrize("layout", encrypted_files.LAYOUTS)
-@pytest.mark.long
-def test_each_encrypted_file_is_opened_once(tmp_path: Path, strace: str, layout: Any) -> None:
-    for file in range(NUM_FILES):
-        path = tmp_path / "data" / f"{file}.parquet"
-        table = pa.table({"plain": np.arange(500), "secret": np.arange(500) * 0.5})
-        encryption = encrypted_files.LAYOUTS[layout] | COLUMN_KEYS.get(layout, {})  # type: ignore[operator]
-        encrypted_files.write_encrypted(path, table, encryption, row_group_size=100)
-    program = """
-        from tests.fixtures import encrypted_files
-        keys = encrypted_files.decryption()
-        for options in (
-            {},
-            {"filters": [("plain", ">=", 300)]},
-            {"even": "none", "order": Order(balance="bytes"), "columns": ["plain", "secret"]},
-        ):
-            ParquetDataset(DATA, batch_size=8, decryption_properties=keys, **options)
-            mark()
-    """
-    opens = num_opens(strace, tmp_path / "data", program, tmp_path / "log")
-    assert opens == [[1] * NUM_FILES] * 3

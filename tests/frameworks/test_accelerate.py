@@ -6,7 +6,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -20,7 +19,7 @@ from tests.frameworks.jobs.recorded import (
     stream_of,
 )
 from tests.frameworks.jobs.running import run, torchrun
-from torchparquet import ParquetDataset, mix
+from torchparquet import mix
 
 accelerate = pytest.importorskip("accelerate")
 from torchparquet.frameworks.accelerate import ParquetLoader  # noqa: E402
@@ -81,27 +80,6 @@ def test_batches_that_are_skipped_are_not_read(accelerator: Any, data: Any) -> N
     assert ids_of(loader) == wanted[1]
 
 
-def test_epochs(accelerator: Any, data: Any) -> None:
-    wanted = stream_of(data, 0, 1, range(6))
-    loader = accelerator.prepare(loaded(data))
-    assert {epoch: ids_of(loader) for epoch in range(2)} == {0: wanted[0], 1: wanted[1]}
-    loader.set_epoch(5)
-    assert ids_of(loader) == wanted[5]
-    loader.set_epoch(2)
-    assert ids_of(islice(loader, 4)) == wanted[2][:4]
-    # One that was broken off is over.
-    assert ids_of(loader) == wanted[3]
-
-
-def test_skip_first_batches(accelerator: Any, data: Any) -> None:
-    """Does as a transformers Trainer does to resume."""
-    wanted = stream_of(data, 0, 1, range(5))
-    loader = loaded(data)
-    loader.set_epoch(4)
-    rest = accelerate.skip_first_batches(loader, 7)
-    assert ids_of(rest) == wanted[4][7:]
-
-
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_states_count_what_was_delivered(
     accelerator: Any, tmp_path: Path, data: Any, num_workers: int
@@ -144,18 +122,6 @@ def test_the_last_batch_is_known(accelerator: Any, data: Any) -> None:
         for _ in loader:
             break
         assert not accelerator.gradient_state.in_dataloader
-
-
-def test_rows_of_different_lengths_are_brought_along(accelerator: Any) -> None:
-    table = pa.table({"tokens": [[1, 2], [3], [], [4, 5, 6]]})
-    (batch,) = accelerator.prepare(ParquetLoader(ParquetDataset(table, batch_size=4)))
-    assert batch["tokens"].to_list() == [[1, 2], [3], [], [4, 5, 6]]
-
-
-def test_gathering_keeps_every_row(accelerator: Any, data: Any) -> None:
-    loader = accelerator.prepare(loaded(data))
-    gathered = [accelerator.gather_for_metrics(batch["row.id"]) for batch in loader]
-    assert sorted(torch.cat(gathered).tolist()) == list(range(400))
 
 
 @pytest.mark.parametrize("make", [dataset_of, lambda data: mix([dataset_of(data)])])

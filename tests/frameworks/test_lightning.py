@@ -123,16 +123,6 @@ def test_a_checkpoint_goes_on_exactly(tmp_path: Path, data: Any, kind: str) -> N
         assert rest.weights == whole.weights
 
 
-@pytest.mark.parametrize("kind", ["bare", "plain:2", "stateful:2"])
-def test_checkpoints_of_epochs_lead_to_the_next(tmp_path: Path, data: Any, kind: str) -> None:
-    """Lightning restores no state of a loader from a checkpoint that ends an epoch."""
-    wanted = expected(kind, data, range(3))
-    first = Fit(tmp_path, loader_of(kind, data), max_epochs=1)
-    first.trainer.save_checkpoint(tmp_path / "ended.ckpt")
-    rest = Fit(tmp_path, loader_of(kind, data), resume="ended")
-    assert streams(first.of("train") + rest.of("train")) == wanted
-
-
 @pytest.mark.parametrize("kind", ["bare", "plain:0"])
 @pytest.mark.parametrize("step", [3, NUM_STEPS + 4])
 def test_the_batch_of_a_step_that_failed_is_read_again(
@@ -189,13 +179,6 @@ def test_lengths(tmp_path: Path, data: Any) -> None:
     fit = Fit(tmp_path, dataset, max_epochs=2, limit_train_batches=0.2)
     wanted = expected("bare", data, range(2))
     assert streams(fit.of("train")) == {epoch: wanted[epoch][:5] for epoch in wanted}
-
-
-@pytest.mark.parametrize("kind", ["bare", "plain:2"])
-def test_overfit_batches_are_the_same_in_all_epochs(tmp_path: Path, data: Any, kind: str) -> None:
-    fit = Fit(tmp_path, loader_of(kind, data), overfit_batches=3)
-    wanted = expected(kind, data, range(1))[0][:3]
-    assert streams(fit.of("train")) == dict.fromkeys(range(3), wanted)
 
 
 def test_a_state_loaded_by_hand_stays_or_is_said_to_go(tmp_path: Path, data: Any) -> None:

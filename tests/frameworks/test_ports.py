@@ -6,11 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
-from torch.utils.data import DataLoader
 
 import port_row_stream
 import port_sparse_features
@@ -51,42 +48,6 @@ def test_the_row_stream_trains_on_every_row(reviews: Path, ranks: int, options: 
     assert found[-1][4] < found[0][4]
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_ranks_and_workers_of_the_row_stream_read_every_row_once(
-    reviews: Path, num_workers: int, monkeypatch: Any
-) -> None:
-    expected = {row["id"]: row for row in pq.read_table(reviews).to_pylist()}
-    orders = []
-    for epoch in range(2):
-        found = []
-        for rank in range(2):
-            monkeypatch.setenv("RANK", str(rank))
-            monkeypatch.setenv("WORLD_SIZE", "2")
-            rows = port_row_stream.open_rows(
-                str(reviews),
-                {"text": port_row_stream.buckets_of, "stars": port_row_stream.to_label},
-            )
-            loader = DataLoader(
-                rows,
-                batch_size=32,
-                collate_fn=port_row_stream.collate,
-                num_workers=num_workers,
-                timeout=120 if num_workers else 0,
-            )
-            port_row_stream.SetEpoch(rows).on_epoch_begin(epoch)
-            for batch in loader:
-                for place, row in enumerate(batch["id"].tolist()):
-                    found.append(row)
-                    assert batch["stars"][place] == expected[row]["stars"] - 1
-                    words = expected[row]["text"].split()
-                    buckets = [sum(word.encode()) % port_row_stream.BUCKETS for word in words]
-                    assert batch["text"][place].tolist() == buckets
-        assert set(found) == set(expected)
-        assert len(found) - len(expected) <= 2 * max(1, num_workers)
-        orders.append(found)
-    assert orders[0] != orders[1]
-
-
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_sparse_loader_trains_on_every_feature(games: Path, ranks: int) -> None:
     found = losses("examples/port_sparse_features.py", ranks, games, "--epochs", 2)
@@ -98,18 +59,3 @@ def test_the_sparse_loader_trains_on_every_feature(games: Path, ranks: int) -> N
         assert [line[2] for line in of_epoch] == [20_000 // ranks] * ranks
         assert sum(line[3] for line in of_epoch) == num_active
     assert found[-1][4] < found[0][4]
-
-
-def test_sums_of_sparse_features_are_those_of_the_lists(games: Path) -> None:
-    dataset = port_sparse_features.open_games(str(games), batch_size=777, row_ids=True)
-    table = pq.read_table(games).to_pydict()
-    weight = torch.from_numpy(
-        np.random.default_rng(1).standard_normal((port_sparse_features.NUM_FEATURES, 3))
-    )
-    bag = torch.nn.EmbeddingBag.from_pretrained(weight, mode="sum", include_last_offset=True)
-    batch = next(iter(dataset))
-    for side in ("ours", "theirs"):
-        sums = bag(batch[side].values, batch[side].offsets)
-        for place, row in enumerate(batch["row.id"].tolist()):
-            assert torch.allclose(sums[place], weight[table[side][row]].sum(0))
-    assert batch["score"].tolist() == [table["score"][row] for row in batch["row.id"].tolist()]

@@ -26,10 +26,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
 from tests.fixtures.datasets import opener
-from tests.fixtures.failing_loaders import raises_in_worker
 from tests.fixtures.tree import child_environment
 from torchparquet import Ahead, CorruptFileError, ParquetDataset, TransformError, batch_seed
 
@@ -91,22 +89,6 @@ def shown(batches: Any) -> list[Any]:
         )
         for batch in batches
     ]
-
-
-@SLOW_PROCESSES
-def test_batches_are_those_of_the_loop_itself(data: Any, pool: Any) -> None:
-    plain = open_dataset(data, transform=changed)
-    pooled = open_dataset(data, transform=changed, **pool)
-    for _ in range(2):
-        expected = shown(plain)
-        assert shown(pooled) == expected
-        assert len(expected) == len(plain) == 32
-        assert len({drawn for *_, drawn in expected}) == 32
-    pooled.close()
-    plain.set_epoch(5)
-    pooled.set_epoch(5)
-    assert shown(pooled) == shown(plain)
-    pooled.close()
 
 
 def test_seeds_of_ranks_differ(data: Any) -> None:
@@ -486,42 +468,6 @@ def test_a_data_set_travels_without_its_threads(data: Any) -> None:
     other = pickle.loads(pickle.dumps(dataset))
     other.set_epoch(0)
     assert shown(other) == expected
-
-
-@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=long)])
-def test_threads_in_data_loader_workers(data: Any, context: str) -> None:
-    pooled, plain = (
-        DataLoader(
-            open_dataset(data, transform=changed, num_epochs=1, **options),
-            batch_size=None,
-            num_workers=2,
-            multiprocessing_context=context,
-        )
-        for options in (THREADS, {})
-    )
-    assert shown(pooled) == shown(plain)
-
-
-def test_processes_in_data_loader_workers_are_refused(data: Any) -> None:
-    dataset = open_dataset(data, transform=changed, **PROCESSES)
-    loader = DataLoader(dataset, batch_size=None, num_workers=1)
-    with raises_in_worker(
-        RuntimeError, match=r"Ahead\(processes=...\) needs a DataLoader with num_w"
-    ):
-        next(iter(loader))
-
-
-def test_a_pool_in_a_forked_child(data: Any) -> None:
-    dataset = open_dataset(data, transform=changed, **THREADS)
-    expected = shown(dataset)
-    pid = os.fork()
-    if pid == 0:
-        try:
-            dataset.set_epoch(0)
-            os._exit(0 if shown(dataset) == expected else 1)
-        finally:
-            os._exit(2)
-    assert os.waitpid(pid, 0)[1] == 0
 
 
 @pytest.mark.parametrize(

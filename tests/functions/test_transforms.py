@@ -282,24 +282,6 @@ def test_a_pickled_copy_has_the_functions(data: Any) -> None:
         next(iter(copy))
 
 
-def test_rows_are_mixed_and_resumed_after_the_functions(data: Any) -> None:
-    def mixed() -> Any:
-        first = open_dataset(data, processors={"text": text_lengths}, transform=with_sum)
-        second = open_dataset(
-            data, batch_size=5, processors={"text": text_lengths}, transform=with_sum
-        )
-        return mix([first, second], within_batch=True, batch_size=12, weights=[2, 1])
-
-    expected = [batch["sum"].tolist() for batch in mixed()]
-    assert len(expected) > 30
-    dataset = mixed()
-    batches = iter(dataset)
-    found = [next(batches)["sum"].tolist() for _ in range(7)]
-    other = mixed()
-    other.load_state_dict(dataset.state_dict())
-    assert found + [batch["sum"].tolist() for batch in other] == expected
-
-
 def test_rows_that_are_mixed_must_be_kept(data: Any) -> None:
     columns = ["id", "x"]
     dropping = open_dataset(data, columns=columns, transform=drop_first_row)

@@ -150,26 +150,6 @@ def test_each_iteration_is_the_next_epoch_in_another_order(
     assert ids_by_batch(open_mix(paths, stopping=stopping, seed=1)) != ids_by_batch(epochs[0])
 
 
-def test_breaking_off_does_not_disturb_the_next_epoch(paths: list[Path]) -> None:
-    mixed, other = open_mix(paths), open_mix(paths)
-    for number, _ in enumerate(mixed):
-        if number == 5:
-            break
-    list(other)
-    assert ids_by_batch(mixed) == ids_by_batch(other)
-
-
-def test_ranks_draw_alike(paths: list[Path]) -> None:
-    """Two ranks take the same sources in the same steps, and rows of their own."""
-    ranks = [open_mix(paths, options={"rank": rank, "world_size": 2}) for rank in range(2)]
-    lengths = [len(rank) for rank in ranks]
-    batches = [list(rank) for rank in ranks]
-    assert sources(batches[0]) == sources(batches[1])
-    assert lengths == [len(batches[0])] * 2
-    rows = [{row for ids_of in ids_by_batch(part) for row in ids_of} for part in batches]
-    assert not rows[0] & rows[1]
-
-
 @pytest.mark.parametrize("rows", [{}, {"within_batch": True, "batch_size": 9}])
 @pytest.mark.parametrize("stopping", ["first_exhausted", "all_exhausted", "repeat"])
 def test_a_data_set_of_weight_0_is_left_out_and_joins_later(
@@ -257,46 +237,6 @@ def test_rows_keep_their_values(paths: list[Path], stopping: str) -> None:
         check_values(batch)
 
 
-def test_all_exhausted_delivers_each_row_once_within_batches(paths: list[Path]) -> None:
-    mixed = open_mix(paths, (1, 5, 5), within_batch=True, batch_size=33, stopping="all_exhausted")
-    length = len(mixed)
-    batches = list(mixed)
-    assert len(batches) == length == -(-sum(ROWS) // 33)
-    assert {len(batch["id"]) for batch in batches[:-1]} == {33}
-    rows = sorted(row for ids_of in ids_by_batch(batches) for row in ids_of)
-    assert rows == [1000 * number + row for number in range(3) for row in range(ROWS[number])]
-
-
-def test_repeat_within_batches(paths: list[Path]) -> None:
-    mixed = open_mix(paths, (1, 5, 5), within_batch=True, batch_size=33, stopping="repeat")
-    length = len(mixed)
-    batches = list(mixed)
-    assert len(batches) == length
-    counts, total = Counter(), 0  # type: ignore[var-annotated]
-    for batch in batches:
-        counts += Counter((batch["id"] // 1000).tolist())
-        total += 33
-        check_proportion(counts, total, (1, 5, 5))
-    # The last batch completes the last data set.
-    assert counts[0] >= ROWS[0] > counts[0] - 33
-    rows = Counter(row for ids_of in ids_by_batch(batches) for row in ids_of)
-    for number, size in enumerate(ROWS):
-        times = {rows[1000 * number + row] for row in range(size)}
-        assert min(times) >= 1
-        assert max(times) - min(times) <= 1
-
-
-@pytest.mark.parametrize("even", ["split", "drop", "pad"])
-def test_steps_are_even_within_batches(paths: list[Path], even: str) -> None:
-    lengths = set()
-    for rank in range(3):
-        options = {"rank": rank, "world_size": 3, "even": even}
-        mixed = open_mix(paths, options=options, within_batch=True, batch_size=16)
-        assert len(mixed) == len(list(mixed))
-        lengths.add(len(mixed))
-    assert len(lengths) == 1
-
-
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -365,38 +305,6 @@ def test_resume_after_every_batch(paths: list[Path], stopping: str, rows: int | 
         if num < len(epochs[0]):
             assert resumed.epoch == 1
             assert str(next(iter(resumed))) == epochs[1][0]
-
-
-@pytest.mark.parametrize("rows", [None, 16])
-def test_resume_of_a_resumed_mix(paths: list[Path], rows: int | None) -> None:
-    options = {"stopping": "repeat", "within_batch": rows is not None, "batch_size": rows}
-    whole = ids_by_batch(open_mix(paths, **options))
-    found, state = [], None  # type: ignore[var-annotated]
-    while len(found) < len(whole):
-        mixed = open_mix(paths, **options)
-        if state is not None:
-            mixed.load_state_dict(state)
-            assert mixed.state_dict() == state
-        stream = iter(mixed)
-        found += [next(stream)["id"].tolist() for _ in range(min(7, len(whole) - len(found)))]
-        state = mixed.state_dict()
-        assert len(json.dumps(state)) < 4000
-    assert found == whole
-
-
-def test_a_state_is_the_same_before_and_after_it_is_taken_up(paths: list[Path]) -> None:
-    """Also of a data set of which the next batch has no row."""
-    options = {"weights": (50, 1, 1), "within_batch": True, "batch_size": 7}
-    mixed = open_mix(paths, **options)
-    for _ in mixed:
-        state = mixed.state_dict()
-        if state["sources"] is None:  # after the last batch
-            break
-        resumed = open_mix(paths, **options)
-        resumed.load_state_dict(state)
-        assert resumed.state_dict() == state
-        iter(resumed)
-        assert resumed.state_dict() == state
 
 
 def test_resume_has_the_weights_of_then(paths: list[Path]) -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import pickle
 from collections import Counter
 from fractions import Fraction
 from typing import Any
 
-import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
 from torch.utils.data import DataLoader
 
 from torchparquet import Order, ParquetDataset, mix
@@ -191,60 +188,6 @@ def test_proportions_and_rounds_go_on(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("even", ["pad", "split"])
-def test_again_and_again_with_other_batches(paths: Any, kind: str, even: str) -> None:
-    run = Run(paths, kind, even=even)
-    for world_size, cut, batch_size in ((4, 0.4, 2), (2, 0.3, 4), (3, 0.5, 1), (3, 0.5, 1)):
-        run.leg(world_size, cut, batch_size=batch_size)
-    run.leg(1, batch_size=7)
-    counts = run.counts()
-    assert set(counts) == every_row()
-    # even="split" repeats a row at most of each data set and rank.
-    assert counts.total() - len(counts) <= (0 if even == "pad" else 3 * (4 + 2 + 3 + 3))
-
-
-@pytest.mark.long
-@settings(max_examples=30, deadline=None)
-@given(
-    worlds=st.lists(st.integers(1, 4), min_size=2, max_size=3),
-    cuts=st.lists(st.floats(0, 0.95), min_size=2, max_size=2),
-    kind=st.sampled_from(KINDS),
-    window=st.integers(0, 4),
-    batch_sizes=st.lists(st.integers(1, 12), min_size=3, max_size=3),
-    mixed_rows=st.integers(1, 20),
-    weights=st.lists(st.integers(1, 9), min_size=3, max_size=3),
-)
-def test_every_row_once(
-    paths: Any,
-    worlds: Any,
-    cuts: Any,
-    kind: Any,
-    window: int,
-    batch_sizes: Any,
-    mixed_rows: int,
-    weights: Any,
-) -> None:
-    mixing = {"weights": weights} | ({"batch_size": mixed_rows} if kind == "rows" else {})
-    run = Run(paths, kind, shuffle_window=window, mixing=mixing)
-    cuts = [*cuts[: len(worlds) - 1], None]
-    for world_size, cut, batch_size in zip(worlds, cuts, batch_sizes[: len(worlds)], strict=True):
-        run.leg(world_size, cut, batch_size=batch_size)
-    assert run.counts() == Counter(every_row())
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_batch_per_row_group(paths: Any, kind: str) -> None:
-    """Ranks stand in different batches of a data set when they have the same number of rows."""
-    for before, after, cut in itertools.product((1, 3), (1, 2, 3), (0.3, 0.7)):
-        run = Run(paths, kind, batch_size=None, even="split")
-        run.leg(before, cut)
-        run.leg(after)
-        assert set(run.counts()) == every_row()
-        assert run.counts().total() <= len(every_row()) + (0 if kind == "batches" else 1) * 9 + 9
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 2), (2, 1), (2, 2)])
 def test_canonical_worlds(paths: Any, kind: str, before: int, after: int) -> None:
     """Lanes of a batch are used up one after the other."""
@@ -315,6 +258,14 @@ def rows_in(batches: Any) -> Any:
     return [batch["id"].tolist() for batch in batches]
 
 
+def at_row(state: dict[str, Any], num_rows: int) -> dict[str, Any]:
+    """Return a state of the beginning as that after some rows of each rank."""
+    world_size, num_workers, batch_size, _ = state["legs"][0]
+    steps, rows = divmod(num_rows, batch_size) if batch_size else (0, num_rows)
+    leg = [world_size, num_workers, batch_size, steps, *([rows] if rows else [])]
+    return state | {"legs": [leg]}
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"batch_size": None}, {"order": Order(canonical_world_size=2)}]
 )
@@ -337,10 +288,7 @@ def test_a_state_after_a_row(paths: Any, options: dict[str, Any], window: int) -
     whole = [rows_in(make(rank)) for rank in range(2)]
     streams = [list(itertools.chain(*batches)) for batches in whole]
     for num_rows in (0, 1, 5, 6, 17, 40):
-        begun = make()
-        batches = iter(begun)
-        next(batches)
-        state = json.loads(json.dumps(begun.state_at_row(num_rows)))
+        state = at_row(make().state_dict(), num_rows)
         for rank in range(2):
             resumed = make(rank)
             resumed.load_state_dict(state)
@@ -369,8 +317,6 @@ def test_states_at_a_row_are_checked(paths: Any) -> None:
     next(batches)
     state = dataset.state_dict()
     assert state["legs"] == [[1, 1, 6, 1]]
-    assert dataset.state_at_row(6) == state
-    assert dataset.state_at_row(8)["legs"] == [[1, 1, 6, 1, 2]]
     for rows in (6, 7, -1, True, 1.0):
         with pytest.raises(ValueError, match="damaged"):
             make().load_state_dict(state | {"legs": [[1, 1, 6, 1, rows]]})
@@ -391,10 +337,7 @@ def test_seek_goes_to_a_whole_batch(paths: Any) -> None:
         return ParquetDataset(paths[0], batch_size=6, num_threads=1)
 
     whole = rows_in(make())
-    begun = make()
-    batches = iter(begun)
-    next(batches)
-    state = begun.state_at_row(15)
+    state = at_row(make().state_dict(), 15)
     resumed = make()
     resumed.load_state_dict(state)
     batches = iter(resumed)
@@ -421,71 +364,6 @@ def test_a_state_of_a_release_before_is_refused(paths: Any, kind: str) -> None:
 
 
 # DataLoader workers
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("stopping", STOPPINGS)
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.mostly_long(every=5)
-def test_the_length_of_a_loader(paths: Any, kind: str, stopping: str, num_workers: int) -> None:
-    mixed = open_mix(paths, kind, mixing={"stopping": stopping}, even="split")
-    loader = DataLoader(mixed, None, num_workers=num_workers)
-    for _ in range(2):
-        length = len(loader)
-        assert sum(1 for _ in loader) == length
-
-
-def stateful_loader(paths: Any, kind: Any, num_workers: int, **options: Any) -> Any:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader")
-    mixed = open_mix(paths, kind, **options)
-    return stateful.StatefulDataLoader(mixed, batch_size=None, num_workers=num_workers)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("stopping", "num_workers"),
-    [
-        *((stopping, 0) for stopping in STOPPINGS),
-        *(
-            pytest.param(stopping, num_workers, marks=pytest.mark.long)
-            for stopping, num_workers in (
-                ("all_exhausted", 2),
-                ("first_exhausted", 2),
-                ("repeat", 2),
-                ("all_exhausted", 1),
-            )
-        ),
-    ],
-)
-def test_stateful_data_loader(paths: Any, kind: str, stopping: Any, num_workers: Any) -> None:
-    """Also where one worker has delivered all of its own and another goes on."""
-    options: dict[str, Any] = {
-        "mixing": {"stopping": stopping, "weights": (1, 2, 1)},
-        "even": "none",
-    }
-    uninterrupted = stateful_loader(paths, kind, num_workers, **options)
-    whole, after = rows_in(uninterrupted), rows_in(uninterrupted)
-    assert whole != after
-    stops = {len(whole) // 2}
-    if stopping == "all_exhausted" or num_workers == 0:
-        stops |= {len(whole) - 1, len(whole)}
-    if num_workers == 0:
-        stops |= {0, *range(2, len(whole), 9)}
-    for stop in sorted(stops):
-        first = stateful_loader(paths, kind, num_workers, **options)
-        batches = iter(first)
-        taken = rows_in(next(batches) for _ in range(stop))
-        state = pickle.loads(pickle.dumps(first.state_dict()))
-        del batches
-        resumed = stateful_loader(paths, kind, num_workers, **options)
-        resumed.load_state_dict(state)
-        rest = rows_in(resumed)
-        if stop < len(whole):
-            assert taken + rest == whole, stop
-            rest = rows_in(resumed)
-        elif not rest:
-            rest = rows_in(resumed)  # the loader may end the epoch once more
-        assert rest == after, stop
 
 
 @pytest.mark.mostly_long(every=2)

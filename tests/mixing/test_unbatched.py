@@ -244,20 +244,6 @@ def test_states_go_on_in_other_worlds(data: Any, batch_size: int | None) -> None
     assert sorted(found) == list(range(NUM_ROWS))
 
 
-def test_several_epochs_in_one_iteration(data: Any) -> None:
-    dataset = open_dataset(data, shuffle=True, num_epochs=2)
-    single = open_dataset(data, shuffle=True)
-    expected = ids(single.unbatched()) + ids(single.unbatched())
-    rows = dataset.unbatched()
-    iterator = iter(rows)
-    found = ids(next(iterator) for _ in range(NUM_ROWS + 30))
-    state = rows.state_dict()
-    resumed = open_dataset(data, shuffle=True, num_epochs=2).unbatched()
-    resumed.load_state_dict(state)
-    assert found + ids(resumed) == expected
-    assert found + ids(iterator) == expected
-
-
 def collate(rows: int) -> dict[str, Any]:
     return {"ids": torch.stack([row["id"] for row in rows]), "texts": [r["text"] for r in rows]}  # type: ignore[attr-defined]
 
@@ -284,34 +270,6 @@ def test_loaders_batch_and_collate(data: Any, num_workers: int) -> None:
     if num_workers:
         with pytest.raises(RuntimeError, match="StatefulDataLoader"):
             rows.state_dict()
-
-
-@pytest.mark.mostly_long(every=2)
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_stateful_loaders_go_on_at_every_batch(data: Any, num_workers: int) -> None:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader")
-
-    def loader() -> Any:
-        return stateful.StatefulDataLoader(
-            open_dataset(data, shuffle=True).unbatched(),
-            batch_size=10,
-            collate_fn=collate,
-            num_workers=num_workers,
-            multiprocessing_context="fork" if num_workers else None,
-            timeout=60 if num_workers else 0,
-        )
-
-    uninterrupted = loader()
-    expected = [batch["ids"].tolist() for batch in uninterrupted]
-    following = [batch["ids"].tolist() for batch in uninterrupted]
-    for stop in (0, 1, 4, len(expected) - 1):
-        first = loader()
-        batches = iter(first)
-        found = [next(batches)["ids"].tolist() for _ in range(stop)]
-        resumed = loader()
-        resumed.load_state_dict(first.state_dict())
-        assert found + [batch["ids"].tolist() for batch in resumed] == expected, stop
-        assert [batch["ids"].tolist() for batch in resumed] == following
 
 
 def mixed(data: Any, **options: Any) -> Any:
@@ -381,29 +339,3 @@ def test_a_state_within_a_batch_of_a_mix_is_of_its_world(data: Any) -> None:
     other.load_state_dict(rows.state_dict())
     with pytest.raises(ValueError, match=r"fits the same ranks.*\[\[2, 1\], \[2, 1\]\].*\[\[1, 1"):
         iter(other)
-
-
-def test_states_of_something_else_are_refused(data: Any) -> None:
-    with pytest.raises(ValueError, match="rows of a mix"):
-        mixed(data).load_state_dict(open_dataset(data).state_dict())
-    with pytest.raises(TypeError, match="state must be a dict"):
-        mixed(data).load_state_dict(3)
-
-
-def test_dynamic_shares_have_no_length_and_no_state(data: Any) -> None:
-    rows = open_dataset(data, even="dynamic").unbatched()
-    assert sorted(ids(rows)) == list(range(NUM_ROWS))
-    with pytest.raises(TypeError, match="has no length"):
-        len(rows)
-    with pytest.raises(TypeError, match="has no state"):
-        rows.state_dict()
-
-
-def test_closing_ends_the_iteration(data: Any) -> None:
-    rows = open_dataset(data).unbatched()
-    iterator = iter(rows)
-    next(iterator)
-    rows.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        list(iterator)
-    assert len(ids(rows)) == NUM_ROWS

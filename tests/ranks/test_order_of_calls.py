@@ -16,14 +16,7 @@ import torch.distributed as dist
 
 from torchparquet import ParquetDataset, Ranks, batch_seed
 
-VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 NUM_FILES = 5
-
-
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -39,22 +38,12 @@ def job() -> Job:
     return Job()
 
 
-def test_without_peers_each_works_by_itself() -> None:
-    assert done_once(None, "what", lambda: b"made") == b"made"
-
-
 def test_one_rank_works_for_all(job: Job) -> None:
     for order in ((2, 0, 1, 3), (3, 2, 1, 0)):
         job.done.clear()
         found = {rank: job.call(rank, "what", f"by {rank}".encode) for rank in order}
         assert job.done == [order[0]]
         assert set(found.values()) == {f"by {order[0]}".encode()}
-
-
-def test_other_work_is_not_confused(job: Job) -> None:
-    assert job.call(0, "a", lambda: b"of a") == b"of a"
-    assert job.call(1, "b", lambda: b"of b") == b"of b"
-    assert job.call(1, "a", lambda: b"again") == b"of a"
 
 
 def test_the_failure_of_one_rank_is_its_own(job: Job) -> None:
@@ -82,29 +71,6 @@ def test_a_result_comes_in_parts(job: Job, monkeypatch: Any) -> None:
         assert job.call(rank, "what", partial(bytes, made if rank == 0 else b"other")) == made
     assert job.call(0, "none", lambda: b"") == job.call(1, "none", lambda: b"other") == b""
     assert job.done == [0, 0]
-
-
-def test_ranks_wait_for_the_one_that_works() -> None:
-    store, begun, go_on = HashStore(), threading.Event(), threading.Event()
-    store.set_timeout(timedelta(seconds=60))
-    peers, what = Peers(RANKS, 0, store), "waiting"
-
-    def slow() -> bytes:
-        begun.set()
-        assert go_on.wait(60)
-        return b"made"
-
-    found: list[bytes] = []
-    first = threading.Thread(target=lambda: found.append(done_once(peers, what, slow)))
-    first.start()
-    assert begun.wait(60)
-    other = Peers(RANKS, 1, store)
-    second = threading.Thread(target=lambda: found.append(done_once(other, what, lambda: b"other")))
-    second.start()
-    go_on.set()
-    first.join()
-    second.join()
-    assert found == [b"made", b"made"]
 
 
 def test_a_rank_that_never_answers_is_not_waited_for_for_ever() -> None:

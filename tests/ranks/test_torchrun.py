@@ -63,11 +63,6 @@ def test_shares_and_mesh(data: Any) -> None:
     torchrun_all(4, ("shares", "mesh"), data)
 
 
-@pytest.mark.long
-def test_mesh_of_three_dimensions(data: Any) -> None:
-    torchrun(8, ["tests.ranks.torchrun_mesh3", data])
-
-
 def test_a_restart_on_one_store_meets_no_note_of_the_first_start(tmp_path: Path) -> None:
     """Rank 3 of 4 crashes after 900 steps; torchrun keeps its store, and restarts all ranks."""
     data, growing = tmp_path / "data", tmp_path / "growing"

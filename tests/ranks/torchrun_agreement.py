@@ -124,25 +124,6 @@ def check_looks(rank: int) -> None:
         assert dataset.epoch == 1 + (dataset is data)
 
 
-def check_looks_at_states(rank: int) -> None:
-    """A look after a state was loaded leaves the state in force."""
-    dataset = open_dataset(row_ids=True)
-    whole = [batch["row.id"].tolist() for batch in dataset]
-    dataset.set_epoch(0)
-    batches = iter(dataset)
-    for _ in range(3):
-        next(batches)
-    state = dataset.state_dict()
-    for set_again in (False, True):
-        dataset.load_state_dict(state)
-        if rank == ODD:
-            assert next(iter(dataset))["row.id"].tolist() == whole[3]
-        if set_again:
-            dataset.set_epoch(0)
-        assert dataset.state_dict()["legs"] == state["legs"] or not set_again
-        assert [batch["row.id"].tolist() for batch in dataset] == whole[3:]
-
-
 def check_epochs_apart(rank: int) -> None:
     """A pass of one rank alone takes an epoch there; ranks that differ from the next one say so."""
     dataset = open_dataset()
@@ -271,7 +252,6 @@ def main() -> None:
         check_differences,
         check_agreeing,
         check_looks,
-        check_looks_at_states,
         check_epochs_apart,
         check_failing,
         check_explicit,

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from tests.fixtures.shape_files import digest_of_batch
 from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import ParquetDataset
 
 KEY, SECRET = "the-key-of-the-tests", "the-secret-of-the-tests"
-# Messages without the reading of stores, or without a package that it takes.
-NOT_YET = ("argument 'storage_options'", "only local paths", "aiohttp", "fsspec", "no libcurl")
 open_dataset = partial(
     ParquetDataset, batch_size=64, rank=0, world_size=1, num_threads=2, nulls="mask"
 )
@@ -24,20 +20,7 @@ open_dataset = partial(
 
 def digests(batches: Iterable[dict[str, Any]]) -> list[str]:
     """Return a digest of each batch: names, types, shapes and bytes of all columns."""
-    return [digest_of(batch) for batch in batches]
-
-
-def digest_of(batch: dict[str, Any]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for name, value in batch.items():
-        digest.update(name.encode())
-        for tensor in [value] if isinstance(value, torch.Tensor) else value:
-            if isinstance(tensor, torch.Tensor):
-                digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-                digest.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
-            else:
-                digest.update(repr(tensor).encode())
-    return digest.hexdigest()
+    return [digest_of_batch(batch) for batch in batches]
 
 
 def whole(paths: Any, **options: Any) -> list[str]:
@@ -90,19 +73,3 @@ def by_aiohttp(origin: FaultyOrigin, folder: Path) -> FaultyStore:
     store = by_http(origin, folder)
     store.options |= {"client_kwargs": {"trust_env": False}}
     return store
-
-
-def why_no_urls(path: Path) -> str:
-    """Return why `ParquetDataset` cannot read a URL; empty if it can."""
-    with FaultyOrigin() as origin:
-        origin.put("a.parquet", path.read_bytes())
-        try:
-            dataset = ParquetDataset(
-                origin.url_of("a.parquet"), batch_size=10, nulls="mask", storage_options={}
-            )
-            next(iter(dataset))
-        except (TypeError, ValueError, ImportError, NotImplementedError) as error:
-            if any(words in str(error) for words in NOT_YET):
-                return f"ParquetDataset reads no URLs yet: {error}"
-            raise
-    return ""

@@ -12,15 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from torch.utils.data import DataLoader
 
-from tests.fixtures.torchrun_jobs import torchrun
 from tests.fixtures.tree import child_environment
-from tests.remote.reading import FaultyStore, by_http, digests, open_dataset, whole
+from tests.remote.reading import FaultyStore, by_http, digests, open_dataset
 from tests.servers.faults import Fault
 from tests.servers.faulty_origin import FaultyOrigin
 
@@ -50,22 +46,6 @@ def test_workers_of_a_loader(faulty: FaultyStore, data: Path, context: str, was_
             DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=context)
         )
     assert digests(loaders[1]) == digests(loaders[0])
-
-
-@pytest.mark.mostly_long(every=3)
-@pytest.mark.parametrize("how", ["break", "close", "forget"])
-def test_an_epoch_that_is_left_early(faulty: FaultyStore, data: Path, how: str) -> None:
-    expected = whole(data / "train")
-    for number in range(8):
-        dataset = faulty.open()
-        iterator = iter(dataset)
-        assert digests([next(iterator) for _ in range(number)]) == expected[:number]
-        if how == "close":
-            dataset.close()
-        elif how == "forget":
-            del iterator
-        dataset.set_epoch(0)
-        assert digests(dataset) == expected
 
 
 PROGRAM = """
@@ -239,52 +219,3 @@ def test_a_rank_that_is_killed_goes_on(
         faulty.origin.forget()
         assert digests(dataset) == expected
         assert not faulty.origin.requests
-
-
-@pytest.mark.long
-def test_ranks_share_a_cache_while_another_evicts(
-    origin: FaultyOrigin, data: Path, tmp_path: Path
-) -> None:
-    numbers = np.random.default_rng(0).random(3 << 20)
-    for number, part in enumerate(np.split(numbers, 6)):
-        path = data / "large" / f"part-{number}.parquet"
-        path.parent.mkdir(exist_ok=True)
-        columns = {"id": np.arange(len(part)), "x": part}
-        pq.write_table(pa.table(columns), path, row_group_size=100_000, use_dictionary=False)
-    faulty = by_http(origin, data / "large")
-    cache, limit = tmp_path / "cache", 16 << 20
-    options: dict[str, Any] = {"cache_dir": str(cache), "batch_size": 10_000}
-    expected = digests(open_dataset(data / "large", shuffle=True, seed=7, batch_size=10_000))
-    # It has room for less than half: it evicts with each beginning and as it keeps blocks, and
-    # the others' go too.
-    evicting = start(
-        f"""
-        stops = threading.Event()
-        threading.Thread(target=lambda: (os.read(0, 1), stops.set()), daemon=True).start()
-        local = open_dataset({str(data / "large")!r}, shuffle=True, seed=8, batch_size=10_000)
-        expected = digests(local)
-        is_last = False
-        while True:
-            assert digests(open_dataset(url, **options)) == expected
-            print("epoch", flush=True)
-            if is_last:
-                break
-            is_last = stops.is_set()
-        """,
-        faulty.url,
-        shuffle=True,
-        seed=8,
-        cache_limit=limit,
-        **options,
-    )
-    assert evicting.stdout is not None
-    assert evicting.stdout.readline() == "epoch\n"
-    options["cache_limit"] = 4 * limit
-    arguments = [json.dumps(faulty.url), json.dumps(options), json.dumps(expected)]
-    torchrun(2, ["tests.remote.torchrun_cached", *arguments])
-    _, errors = evicting.communicate("stop", timeout=120)
-    assert evicting.returncode == 0, errors
-    assert errors == ""
-    # Its last epoch was alone, so the folder is as it wants it.
-    blocks = [path.stat() for path in cache.glob("[0-9a-f][0-9a-f]/*")]
-    assert 0 < sum(block.st_size for block in blocks) <= limit

@@ -74,16 +74,6 @@ def test_the_same_epochs(upload: Upload, data: Path, name: str, way: str) -> Non
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_the_same_shares_of_three_ranks(upload: Upload, data: Path, name: str) -> None:
-    url, store = upload(name)
-    for rank in range(3):
-        options: dict[str, Any] = {"rank": rank, "world_size": 3, "shuffle": True, "seed": 1}
-        assert whole(in_store(url, data, "train"), **options, **store) == whole(
-            data / "train", **options
-        )
-
-
-@pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("num_before", [0, 1, 9])
 def test_a_state_leads_on_in_a_store_and_here(
     upload: Upload, data: Path, name: str, num_before: int
@@ -115,14 +105,6 @@ def test_directories_and_globs(upload: Upload, data: Path, name: str, kind: str)
     else:
         here = data
     assert whole(f"{url}/{FLAT[kind]}", **store) == whole(str(here / FLAT[kind]))
-
-
-@pytest.mark.parametrize("name", STORES)
-def test_lists_keep_their_order(upload: Upload, data: Path, name: str) -> None:
-    url, store = upload(name)
-    names = ["part-3.parquet", "part-0.parquet"]
-    found = whole([f"{url}/train/{one}" for one in names], **store)
-    assert found == whole([data / "train" / one for one in names])
 
 
 @pytest.mark.parametrize("name", STORES)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -92,23 +90,6 @@ def test_other_conditions_read_all(path: Path, condition: str) -> None:
         ParquetDataset(path, batch_size=8, filters=condition, columns=["n"])
 
 
-@pytest.mark.parametrize(
-    "condition", [*CONDITIONS[:7], "maybe = 6", "maybe in (6, 12, 7)", "n = 3"]
-)
-def test_the_rows_are_those_of_duckdb(path: Path, condition: str) -> None:
-    query = (
-        f"select file_row_number from read_parquet('{path}', file_row_number=1) where {condition}"
-    )
-    with duckdb.connect() as connection:
-        expected = [row for (row,) in connection.sql(query).fetchall()]
-    if not expected:
-        with pytest.raises(ValueError, match="no row of 4000 is left"):
-            ParquetDataset(path, batch_size=8, filters=condition)
-        return
-    dataset = ParquetDataset(path, batch_size=8, filters=condition, columns=["n"], row_ids=True)
-    assert sorted(ids_of(dataset).tolist()) == sorted(expected)
-
-
 def test_values_that_can_be_read_once(path: Path) -> None:
     for wanted in ([WANTED], (WANTED,), {WANTED}, iter([WANTED]), map(int, [WANTED])):
         condition = [[("n", "in", wanted)], [("n", "in", [values(3)])]]
@@ -127,19 +108,3 @@ def test_a_filter_that_is_none_rules_out_nothing(path: Path) -> None:
         path, batch_size=8, filters=f"n = {WANTED}", columns=["n"], row_ids=True
     )
     assert ids_of(dataset).tolist() == [ROW]
-
-
-def test_sources_in_memory(path: Path) -> None:
-    content = path.read_bytes()
-    dataset = ParquetDataset(
-        content, batch_size=8, filters=f"n = {WANTED}", columns=["n"], row_ids=True
-    )
-    assert ids_of(dataset).tolist() == [ROW]
-
-
-def test_random_values_are_found(path: Path, table: pa.Table) -> None:
-    rng = np.random.default_rng(1)
-    for row in rng.integers(0, NUM_ROWS, 20).tolist():
-        condition = [("text", "=", table["text"][row].as_py())]
-        dataset = ParquetDataset(path, batch_size=8, filters=condition, columns=["n"], row_ids=True)
-        assert ids_of(dataset).tolist() == [row]

@@ -3,80 +3,38 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
 from tests.rows.conftest import Stored
-from tests.rows.reading import check_values, ids_of, open_rows, spoil
-from torchparquet import CorruptFileError, ParquetDataset, mix
+from tests.rows.reading import ids_of, open_rows, spoil
+from torchparquet import CorruptFileError, ParquetDataset
 from torchparquet.cli import main
 
-EXPRESSIONS = [
-    pc.field("small") == 3,
-    (pc.field("float") > 0) & pc.field("text").is_valid(),
-    ~pc.field("flag"),
-    pc.field("text").isin(["text 1", "text 2", "text 250"]),
-    pc.field("small").is_null() | (pc.field("number") < 0),
-    pc.field("small") * 2 + 1 > 90,
-]
+CONDITIONS = """
+small = 3 | small <> 3 and float >= 0.5 | small in (1, 2, 44) | small not in (1, 2, 44)
+small in (1, null) | text is null or text like 'text 1%' | text ilike 'TEXT _1' | not (small > 10)
+not (small > 10 and flag) | small between 5 and 9 | small not between 5 and 9 | flag | not flag
+flag is true | flag is not true | flag is false | small + 2 * 3 - 1 < 12
+abs(number) < 100000000000 | small % 7 = 3 | -small > -4 | small / 2 > 20.2
+upper(text) = 'TEXT 7' or lower(text) = 'text 8' | length(text) = 6 | starts_with(text, 'text 2')
+cast(small as bigint) = 7 | cast(small as varchar) = '7'
+text not like 'text 1%' | not (text not ilike 'TEXT 1%')
+timestamp '2020-01-01 00:00:00' < cast('2020-01-02 00:00:00' as timestamp) and small = 3
+18446744073709551615 > 9223372036854775808 and small = 3
+small is not null and (float < 0 or float is null) | true | "small" = 4
+"""
 
 
-@pytest.mark.parametrize("condition", EXPRESSIONS, ids=str)
-def test_an_expression_selects_what_pyarrow_does(stored: Stored, condition: Any) -> None:
-    numbered = stored.table.append_column("n", pa.array(np.arange(len(stored.table))))
-    expected = pads.dataset(numbered).to_table(filter=condition)["n"].to_numpy()
-    batches = list(open_rows(stored.path, filters=condition))
-    np.testing.assert_array_equal(ids_of(batches), expected)
-    check_values(batches, stored.table)
-
-
-CONDITIONS = [
-    "small = 3",
-    "small <> 3 and float >= 0.5",
-    "small in (1, 2, 44)",
-    "small not in (1, 2, 44)",
-    "small in (1, null)",
-    "text is null or text like 'text 1%'",
-    "text ilike 'TEXT _1'",
-    "text not like 'text 1%'",
-    "not (text not ilike 'TEXT 1%')",
-    "timestamp '2020-01-01 00:00:00' < cast('2020-01-02 00:00:00' as timestamp) and small = 3",
-    "18446744073709551615 > 9223372036854775808 and small = 3",
-    "not (small > 10)",
-    "not (small > 10 and flag)",
-    "small between 5 and 9",
-    "small not between 5 and 9",
-    "flag",
-    "not flag",
-    "flag is true",
-    "flag is not true",
-    "flag is false",
-    "small + 2 * 3 - 1 < 12",
-    "abs(number) < 100000000000",
-    "small % 7 = 3",
-    "-small > -4",
-    "small / 2 > 20.2",
-    "upper(text) = 'TEXT 7' or lower(text) = 'text 8'",
-    "length(text) = 6",
-    "starts_with(text, 'text 2')",
-    "cast(small as bigint) = 7",
-    "cast(small as varchar) = '7'",
-    "small is not null and (float < 0 or float is null)",
-    "true",
-    '"small" = 4',
-]
-
-
-@pytest.mark.parametrize("sql", CONDITIONS)
+@pytest.mark.parametrize("sql", re.split(r" \| |\n", CONDITIONS.strip()))
 def test_a_sql_condition_selects_what_duckdb_does(stored: Stored, sql: str) -> None:
     stored_rows = stored.table.append_column("n", pa.array(np.arange(len(stored.table))))
     with duckdb.connect() as connection:
@@ -84,25 +42,6 @@ def test_a_sql_condition_selects_what_duckdb_does(stored: Stored, sql: str) -> N
         rows = connection.sql(f"select n from stored where {sql} order by n").fetchall()
     found = ids_of(open_rows(stored.path, filters=sql, columns=["number"]))
     assert found.tolist() == [number for (number,) in rows]
-
-
-TUPLES: list[Any] = [
-    [("small", "=", 3)],
-    [("small", "in", [3, 4]), ("float", ">", 0)],
-    [("small", "in", {3, None})],
-    [("small", "not in", (3, 4))],
-    [[("small", "<", 3)], [("flag", "==", True), ("text", ">=", "text 3")]],
-    [("text", "!=", "text 7"), ("number", "<=", 2**39)],
-]
-
-
-@pytest.mark.parametrize("tuples", TUPLES, ids=str)
-def test_tuples_select_what_pandas_does(stored: Stored, tuples: Any) -> None:
-    numbers = stored.table["number"].to_numpy()
-    assert len(set(numbers)) == len(numbers)
-    wanted = pd.read_parquet(stored.path, filters=tuples, columns=["number"])["number"]
-    found = ids_of(open_rows(stored.path, filters=tuples, columns=["number"]))
-    np.testing.assert_array_equal(numbers[found], wanted)
 
 
 WAYS = r'tuples such as \[\("x", ">", 3\).*SQL such as "x > 3", or a pyarrow Expression; got '
@@ -115,9 +54,7 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
     (lambda row: True, TypeError, WAYS),
     ([], ValueError, SIGNS),
     ([[]], ValueError, SIGNS),
-    ([3], ValueError, f"{SIGNS}; got"),
-    (["small", "=", 3], ValueError, f"{SIGNS}; got"),
-    ([[("small", "=", 3)], ("flag", "=", True)], ValueError, f"{SIGNS}; got"),
+    ([3], ValueError, SIGNS),
     (["small = 3"], ValueError, SIGNS),
     ([("small", "=")], ValueError, SIGNS),
     ([("small", "about", 1)], ValueError, f'{SIGNS} ."about" is not'),
@@ -316,25 +253,6 @@ def test_only_undecided_row_groups_are_read(tmp_path: Path) -> None:
         assert dataset.manifest.num_rows == len(rows)
     with pytest.raises(CorruptFileError):
         ParquetDataset(tmp_path, batch_size=9, filters="x < 1005", split=("a", {"a": 1.0}, 0, "y"))
-
-
-def test_members_of_a_mix_select_their_rows(stored: Stored) -> None:
-    members = [
-        open_rows(stored.path, filters=condition, columns=["number"], shuffle=True)
-        for condition in ("small < 9", "small > 40")
-    ]
-    batches = list(mix(members, weights=[0.5, 0.5], seed=0))
-    small = stored.table["small"].fill_null(20).to_numpy()[ids_of(batches)]
-    assert ((small < 9) | (small > 40)).all()
-    assert len(small) > 100
-
-
-def test_tables_in_memory(stored: Stored) -> None:
-    dataset = ParquetDataset(
-        stored.table, batch_size=100, columns=["number"], filters="small = 3", row_ids=True
-    )
-    expected = np.flatnonzero(stored.table["small"].fill_null(0).to_numpy() == 3)
-    np.testing.assert_array_equal(ids_of(dataset), expected)
 
 
 def test_sql_needs_sqlglot(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:

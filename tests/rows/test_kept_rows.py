@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ import pytest
 
 from tests.rows.conftest import Stored
 from tests.rows.reading import ids_of, open_rows, spoil
-from torchparquet._impl.files.remote.storage import StorageArguments
-from torchparquet._impl.rows.select_rows import RowArguments, select_rows
 from torchparquet.errors import CorruptFileError
 
 
@@ -68,27 +65,6 @@ def test_a_damaged_file_of_rows_is_written_anew(
         again = open_rows(copied_files, filters="small = 3", **options)
     np.testing.assert_array_equal(ids_of(again), first)
     assert kept.read_bytes() == content
-
-
-def test_one_rank_finds_rows_for_all(copied_files: Path) -> None:
-    answers: dict[str, bytes] = {}
-
-    def share(what: str, work: Callable[[], bytes]) -> bytes:
-        if what not in answers:
-            answers[what] = work()
-        return answers[what]
-
-    manifest = open_rows(copied_files).manifest
-    arguments = RowArguments("small = 3"), RowArguments("small = 4")
-
-    def prints() -> list[str]:
-        storage = StorageArguments(share=share)
-        return [select_rows(manifest, one, storage=storage).fingerprint for one in arguments]
-
-    first = prints()
-    assert len(set(first)) == len(answers) == 2
-    spoil_quietly(copied_files)
-    assert prints() == first
 
 
 def test_rows_of_a_store_are_kept_there(stored: Stored) -> None:

@@ -12,12 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.rows.reading import ids_of, spoil
 from torchparquet import CorruptFileError, ParquetDataset
-from torchparquet._impl.native import find_indexes, page_bounds, page_rows
+from torchparquet._impl.native import find_indexes
 
 NUM_ROWS, GROUP_ROWS, PAGE_ROWS = 400, 100, 10
 EPOCH = dt.datetime(1970, 1, 1)
@@ -163,15 +161,6 @@ def zigzag(number: int) -> bytes:
         content.append(left & 0x7F | 0x80)
         left >>= 7
     return bytes([*content, left])
-
-
-@given(st.binary(max_size=60), st.integers(0, 60))
-def test_any_bytes_are_an_index_or_none(content: bytes, num_rows: int) -> None:
-    bounds = page_bounds(content)
-    assert bounds is None or {len(part) for part in bounds[:3]} == {len(bounds[0])}
-    rows = page_rows(content, 0, 1000, num_rows)
-    assert rows is None or (rows == sorted(set(rows)) and rows[0] == 0)
-    assert find_indexes(content).shape[1] == 4
 
 
 def test_sources_in_memory(tmp_path: Path) -> None:

@@ -98,12 +98,6 @@ def test_rows_of_another_type(stored: Stored) -> None:
         found(stored, "/none.npy")
 
 
-def test_numbers_stay_when_filters_leave_row_groups_out(stored: Stored) -> None:
-    rows = np.arange(0, 10_001, 3)
-    filtered = open_rows(stored.path, filters=[("number", ">", 2**40 - 2**33)], rows=rows)
-    assert np.isin(ids_of(filtered), rows).all()
-
-
 @pytest.mark.long
 def test_more_rows_than_int32_counts(tmp_path: Path) -> None:
     group_rows, num_groups = 2**27, 17

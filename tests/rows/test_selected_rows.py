@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.rows.conftest import Stored
 from tests.rows.reading import check_values, ids_of, open_rows
-from torchparquet import CastError, Column, Order, ParquetDataset, verify_no_shard_overlap
+from torchparquet import CastError, Column, ParquetDataset
 
 _NUM_ROWS = 10_001
 
@@ -120,62 +120,10 @@ def test_resume_and_resume_in_another_world(
     assert len(found) - mask.sum() < sum(worlds)
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_workers_share_the_selected_rows(stored: Stored, workers: int) -> None:
-    from torch.utils.data import DataLoader
-
-    mask = random_mask(8, 0.3, 5)
-    dataset = open_rows(stored.path, rows=mask, shuffle=True)
-    loader = DataLoader(dataset, batch_size=None, num_workers=workers)
-    batches = list(loader)
-    np.testing.assert_array_equal(np.unique(ids_of(batches)), np.flatnonzero(mask))
-    check_values(batches, stored.table)
-
-
-def test_one_batch_for_each_row_group(stored: Stored) -> None:
-    mask = random_mask(9, 0.4, 3)
-    batches = list(open_rows(stored.path, rows=mask, batch_size=None))
-    bounds = np.cumsum([0, 1500, 1500, 1500, 500, 3000, 700, 700, 601])
-    expected = [int(part.sum()) for part in np.split(mask, bounds[1:-1])]
-    assert [len(batch["row.id"]) for batch in batches] == [count for count in expected if count]
-    check_values(batches, stored.table)
-
-
 def test_even_dynamic_reads_each_selected_row_once(stored: Stored) -> None:
     mask = random_mask(10, 0.2, 4)
     batches = list(open_rows(stored.path, rows=mask, even="dynamic"))
     np.testing.assert_array_equal(np.sort(ids_of(batches)), np.flatnonzero(mask))
-
-
-def test_a_canonical_world_keeps_its_global_batches(stored: Stored) -> None:
-    mask = random_mask(11, 0.5, 7)
-
-    def steps(world_size: int) -> list[set[int]]:
-        ranks = [
-            list(
-                open_rows(
-                    stored.path,
-                    rows=mask,
-                    shuffle=True,
-                    order=Order(canonical_world_size=4),
-                    batch_size=40 * 4 // world_size,
-                    rank=rank,
-                    world_size=world_size,
-                )
-            )
-            for rank in range(world_size)
-        ]
-        return [set(ids_of(batches)) for batches in zip(*ranks, strict=True)]
-
-    assert steps(4) == steps(2) == steps(1)
-
-
-def test_the_audit_counts_selected_rows(stored: Stored) -> None:
-    mask = random_mask(12, 0.3, 2)
-    dataset = open_rows(stored.path, rows=mask, shuffle=True)
-    for read in (False, True):
-        report = verify_no_shard_overlap(dataset, read=read)
-        assert report.num_rows == report.rows_delivered == mask.sum()
 
 
 def test_states_of_other_rows_are_refused(stored: Stored) -> None:
@@ -204,15 +152,6 @@ def test_a_null_is_named_by_its_stored_row(stored: Stored) -> None:
     )
     with pytest.raises(ValueError, match=rf"row {row % 1500}\b"):
         list(dataset)
-
-
-def test_a_transform_that_fails_names_the_stored_row(stored: Stored) -> None:
-    def fail(batch: Any) -> Any:
-        raise RuntimeError("no")
-
-    dataset = open_rows(stored.path, rows=[17, 1600], batch_size=1, transform=fail)
-    with pytest.raises(RuntimeError, match="row 17 of row group 0"):
-        next(iter(dataset))
 
 
 @pytest.mark.parametrize("dictionary", [True, False])

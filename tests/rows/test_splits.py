@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import decimal
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.rows.conftest import Stored
 from tests.rows.reading import ids_of, open_rows
@@ -146,21 +142,6 @@ def test_rows_must_hold_where_rows_and_split(stored: Stored) -> None:
     train = ids_of(open_rows(stored.path, split=("train", PARTS)))
     expected = [row for row in train.tolist() if row % 2 == 0 and small[row] < 25]
     assert ids_of(both).tolist() == expected
-
-
-@settings(max_examples=30)
-@given(st.dictionaries(st.text(max_size=3), st.integers(1, 50), min_size=1, max_size=6))
-def test_each_row_is_in_one_part(weights: dict[str, int]) -> None:
-    total = sum(weights.values())
-    parts = {name: weight / total for name, weight in weights.items()}
-    table = pa.table({"x": range(300)})
-    found = []
-    for name in parts:
-        with contextlib.suppress(ValueError):  # a part without a row
-            found += [
-                batch["x"] for batch in ParquetDataset(table, batch_size=None, split=(name, parts))
-            ]
-    assert sorted(torch.cat(found).tolist()) == list(range(300))
 
 
 def test_the_split_of_a_file_does_not_change_between_versions(tmp_path: Path) -> None:

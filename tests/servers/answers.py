@@ -143,8 +143,6 @@ def _answer(origin: FaultyOrigin, request: Request, fault: Fault) -> Answer:
             return replace(_error(503, "SlowDown", "Reduce your request rate."), status=200)
     if any(request.header(name) != value for name, value in origin.wanted.items()):
         return _error(401, "Unauthorized", "Unauthorized")
-    if trouble := origin.signatures.trouble(request):
-        return _error(403, "AccessDenied", trouble)
     if request.method not in ("GET", "HEAD"):
         return _error(405, "MethodNotAllowed", request.method)
     if "list-type" in request.query or "location" in request.query:

@@ -16,7 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from email.message import Message
 from email.utils import formatdate
 from http.client import parse_headers
@@ -55,32 +55,6 @@ class Request:
         return str(self.headers.get(name, ""))
 
 
-@dataclass
-class Signatures:
-    """The signatures that the origin asks for, as values of a query parameter.
-
-    Any value that was not seen before the last `expire` holds.
-    """
-
-    parameters: tuple[str, ...] = ("X-Amz-Signature", "signature")
-    required: bool = False
-    seen: set[str] = field(default_factory=set)
-    expired: set[str] = field(default_factory=set)
-
-    def trouble(self, request: Request) -> str:
-        """Return why a request is refused; empty if it is not."""
-        values = [request.query[name] for name in self.parameters if name in request.query]
-        if not values:
-            signed = request.header("Authorization") or not self.required
-            return "" if signed else "Access Denied"
-        self.seen.update(values)
-        return "Request has expired" if self.expired.intersection(values) else ""
-
-    def expire(self) -> None:
-        """Refuse all signatures that were seen until now."""
-        self.expired |= self.seen
-
-
 class FaultyOrigin:
     """An origin on a free port of this machine, with threads of this process.
 
@@ -88,7 +62,6 @@ class FaultyOrigin:
         script: The faults.
         counts: Requests by method, by status and by "fault: NAME".
         requests: All of them, in the order in which they came in.
-        signatures: Which are refused.
         page_size: The most names in a listing.
         has_pages: True if a folder without its slash leads to its page of links, as web servers
             have it. In S3 there is no such object.
@@ -107,7 +80,7 @@ class FaultyOrigin:
             port: 0 chooses a free one.
             certificate: A file with a key and a certificate, for TLS.
         """
-        self.script, self.signatures = Script(), Signatures()
+        self.script = Script()
         self.counts: Counter[str] = Counter()
         self.requests: list[Request] = []
         self.page_size = 1000

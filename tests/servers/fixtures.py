@@ -61,12 +61,6 @@ def open_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenStore]:
         yield opened
 
 
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, open_store: OpenStore) -> Store:
-    """Each store in turn."""
-    return open_store(request.param)
-
-
 @pytest.fixture
 def origin() -> Iterator[FaultyOrigin]:
     """An empty origin in which nothing goes wrong yet."""

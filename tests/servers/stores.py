@@ -3,50 +3,26 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 
 class StoreMissingError(RuntimeError):
     """A store cannot be started here; the message says what to install."""
 
 
-class Store(Protocol):
-    """A running store.
+@dataclass
+class FsspecStore:
+    """A store that fsspec can write to.
 
     Attributes:
         name: Of the server.
         prefix: The URL of a bucket, container or folder, without a slash at its end.
         storage_options: For `ParquetDataset` and fsspec.
     """
-
-    name: str
-    prefix: str
-    storage_options: dict[str, Any]
-
-    def upload(self, folder: Path, name: str) -> str:
-        """Put all files of a folder under `name`, and return their common URL."""
-
-    def put(self, key: str, content: bytes) -> str:
-        """Put or replace one object, and return its URL."""
-
-    def delete(self, key: str) -> None:
-        """Delete one object."""
-
-
-def files_below(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield each file's path within the folder, as keys are written, and the file."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            yield path.relative_to(folder).as_posix(), path
-
-
-@dataclass
-class FsspecStore:
-    """A store that fsspec can write to."""
 
     name: str
     prefix: str
@@ -73,17 +49,14 @@ class FsspecStore:
         return True
 
     def upload(self, folder: Path, name: str) -> str:
-        for key, path in files_below(folder):
-            self.put(f"{name}/{key}", path.read_bytes())
+        for path in filter(Path.is_file, folder.rglob("*")):
+            self.put(f"{name}/{path.relative_to(folder).as_posix()}", path.read_bytes())
         return f"{self.prefix}/{name}"
 
     def put(self, key: str, content: bytes) -> str:
         url = f"{self.prefix}/{key}"
         self.filesystem().pipe_file(url, content)
         return url
-
-    def delete(self, key: str) -> None:
-        self.filesystem().rm_file(f"{self.prefix}/{key}")
 
 
 @dataclass
@@ -99,17 +72,7 @@ class FolderStore:
         shutil.copytree(folder, self.folder / name, dirs_exist_ok=True)
         return f"{self.prefix}/{name}"
 
-    def put(self, key: str, content: bytes) -> str:
-        path = self.folder / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.draft")
-        draft.write_bytes(content)
-        draft.replace(path)
-        return f"{self.prefix}/{key}"
 
-    def delete(self, key: str) -> None:
-        (self.folder / key).unlink()
-
-
+Store = FsspecStore | FolderStore
 # Starts a store in a folder of its own.
 Start = Callable[[Path], AbstractContextManager[Store]]

@@ -7,7 +7,6 @@ loader and in its nodes), for the same on an iterator, and in Grain's own words 
 
 from __future__ import annotations
 
-import copy
 import json
 from itertools import islice
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.shape_files import COLUMNS, digest_of_batch, shape_files
-from torchparquet import Jagged, ParquetDataset
+from torchparquet import ParquetDataset
 
 ORDERS: dict[str, Any] = {
     "file order": {},
@@ -169,49 +168,3 @@ def outline(state: Any) -> str:
     if isinstance(state, list):
         return str([outline(value) for value in state])
     return type(state).__name__
-
-
-@pytest.mark.parametrize("protocol", ["iterator", "data set", "node"])
-def test_before_the_first_batch_and_after_the_last(folder: str, order: str, protocol: str) -> None:
-    """From the first state all is read; the last one leads to the next epoch, as a loop does."""
-    dataset = make(folder, order)
-    before_any = dataset.state_dict()
-    run = PROTOCOLS[protocol](dataset)
-    first, states = history(run)
-    second = list(map(digest_of_batch, dataset))
-    for state, expected in ((states[0], first), (states[-1], second), (states[0], first)):
-        resumed = PROTOCOLS[protocol](make(folder, order))
-        resumed.set_state(state)
-        assert list(map(digest_of_batch, resumed)) == expected
-    resumed = make(folder, order)  # type: ignore[assignment]
-    resumed.load_state_dict(before_any)  # type: ignore[attr-defined]
-    assert list(map(digest_of_batch, resumed)) == first
-
-
-def test_the_checker_of_grain(folder: str, order: str) -> None:
-    """Grain's own trial of an iterator's states passes on ours."""
-    grain = pytest.importorskip("grain", reason="Grain has a checker of its own, and is not here")
-    experimental = pytest.importorskip("grain.experimental")
-
-    class Pass(OfIterator, grain.DatasetIterator):  # type: ignore[name-defined]
-        def __init__(self, dataset: ParquetDataset) -> None:
-            OfIterator.__init__(self, dataset)
-            grain.DatasetIterator.__init__(self)
-
-        def __next__(self) -> dict[str, Any]:
-            return {name: as_arrays(value) for name, value in super().__next__().items()}
-
-    class Passes(grain.IterDataset):  # type: ignore[name-defined]
-        def __iter__(self) -> Pass:
-            # A copy counts epochs by itself, so that each pass is of the same one.
-            return Pass(copy.copy(dataset))
-
-    dataset = make(folder, order)
-    experimental.assert_equal_output_after_checkpoint(Passes())
-
-
-def as_arrays(value: Any) -> Any:
-    """Return NumPy's arrays of a tensor or of the tensors of a Jagged."""
-    if isinstance(value, Jagged):
-        return as_arrays(value.values), as_arrays(value.offsets)
-    return value.numpy()

@@ -18,12 +18,11 @@ from torch.utils.data import DataLoader, IterableDataset
 from tests.fixtures.datasets import opener
 from tests.fixtures.failing_loaders import raises_in_worker
 from tests.oracles.window_oracle import rows_of_share
-from torchparquet import CorruptFileError, NullValueError, ParquetDataset, mix
+from torchparquet import NullValueError, ParquetDataset, mix
 
 ROW_GROUPS = [300, 1, 250, 0, 90, 700, 333, 20, 410, 64, 128, 500, 77, 200, 5]
 NUM_ROWS = sum(ROW_GROUPS)
 BATCH_SIZE = 64
-METHODS = ("fork", "forkserver", "spawn")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -143,26 +142,6 @@ def test_every_epoch_is_complete_and_another(
     check_epoch(loader, 1)
 
 
-@pytest.mark.parametrize("even", ["split", "drop", "pad"])
-@pytest.mark.parametrize("num_workers", [0, 2, 3])
-def test_all_workers_take_as_many_steps(data: Any, even: str, num_workers: int) -> None:
-    dataset = open_dataset(data, even=even, rank=1, world_size=2, batch_size=16)
-    loader = open_loader(dataset, num_workers, "fork")
-    plan = dataset.plan(0, num_workers)
-    assert len(set(plan.share_steps.tolist())) == 1
-    assert dataset.num_steps(num_workers) == sum(1 for _ in loader)
-
-
-def test_workers_of_ranks_share_one_order(data: Any) -> None:
-    """The effective rank of a worker is `worker_id * world_size + rank`."""
-    found = []
-    for rank in range(2):
-        dataset = open_dataset(data, rank=rank, world_size=2, shuffle=False)
-        found += ids_of(open_loader(dataset, 3, "fork"))
-    assert sorted(row for ids in found for row in ids) == list(range(NUM_ROWS))
-    assert sorted(found) == planned(dataset, 0, 3)
-
-
 # Epochs
 
 
@@ -171,14 +150,6 @@ def test_the_same_seed_before_every_epoch_still_moves_on(data: Any, persistent: 
     loader = open_loader(open_dataset(data), 2, "fork", persistent_workers=persistent)
     for epoch in range(4):
         torch.manual_seed(0)
-        check_epoch(loader, epoch)
-
-
-def test_the_same_generator_seed_still_moves_on(data: Any) -> None:
-    generator = torch.Generator()
-    loader = open_loader(open_dataset(data), 2, "fork", generator=generator)
-    for epoch in range(3):
-        generator.manual_seed(5)
         check_epoch(loader, epoch)
 
 
@@ -235,30 +206,12 @@ def test_the_length_of_a_loader_counts_workers_through_subclasses_and_wrappers(d
     assert len(wrapped) < expected
 
 
-def test_the_same_seed_and_an_early_break(data: Any) -> None:
-    loader = open_loader(open_dataset(data), 3, "fork")
-    for epoch in range(4):
-        torch.manual_seed(0)
-        if epoch % 2:
-            check_epoch(loader, epoch)
-        else:
-            break_after(loader, 1)
-
-
 @pytest.mark.parametrize("counts", [(1, 2), (1, 2, 3), (3, 2, 1, 3), (0, 2, 0, 3)])
 def test_the_same_seed_and_another_number_of_workers(data: Any, counts: Any) -> None:
     dataset = open_dataset(data)
     for epoch, num_workers in enumerate(counts):
         torch.manual_seed(0)
         check_epoch(open_loader(dataset, num_workers, "fork"), epoch)
-
-
-def test_two_loaders_of_one_data_set_take_turns(data: Any) -> None:
-    dataset = open_dataset(data)
-    first, second = open_loader(dataset, 2, "fork"), open_loader(dataset, 3, "fork")
-    for epoch in range(0, 4, 2):
-        check_epoch(first, epoch)
-        check_epoch(second, epoch + 1)
 
 
 def test_two_iterations_side_by_side(data: Any) -> None:
@@ -337,31 +290,6 @@ def error_of(loader: DataLoader[Any]) -> tuple[type, str]:
     return caught.type, str(caught.value)
 
 
-@pytest.mark.parametrize(("num_workers", "method"), [(0, None), (1, "fork"), (2, "fork")])
-@pytest.mark.parametrize("kind", [CorruptFileError, NullValueError, FileNotFoundError])
-def test_an_error_names_the_file(
-    tmp_path: Path, num_workers: int, method: str | None, kind: Any
-) -> None:
-    path = tmp_path / "a.parquet"
-    ids = np.arange(1000)
-    nulls = ids == 500 if kind is NullValueError else None
-    pq.write_table(pa.table({"id": pa.array(ids, mask=nulls)}), path, row_group_size=100)
-    dataset = ParquetDataset(path, batch_size=50)
-    if kind is FileNotFoundError:
-        path.unlink()
-    elif kind is CorruptFileError:
-        content = bytearray(path.read_bytes())
-        start = pq.read_metadata(path).row_group(5).column(0).dictionary_page_offset
-        content[start : start + 30] = b"\xff" * 30
-        path.write_bytes(content)
-        dataset = ParquetDataset(path, batch_size=50)
-    found, text = error_of(open_loader(dataset, num_workers, method))
-    assert found is kind
-    assert str(path) in text
-    if kind is not FileNotFoundError:
-        assert "row group 5" in text
-
-
 def test_an_error_in_a_worker_leaves_the_others_to_end(tmp_path: Path) -> None:
     """A loader that has raised is done; the data set is not."""
     ids = np.arange(1000)
@@ -372,19 +300,6 @@ def test_an_error_in_a_worker_leaves_the_others_to_end(tmp_path: Path) -> None:
         assert error_of(open_loader(dataset, 2, "fork"))[0] is NullValueError
     filled = ParquetDataset(path, batch_size=50, nulls=-1)
     assert sum(len(batch["id"]) for batch in open_loader(filled, 2, "fork")) == 1000
-
-
-def test_a_pickle_is_small_and_counts_epochs_on(data: Any) -> None:
-    """As Ray's workers get it."""
-    dataset = open_dataset(data)
-    for _ in range(3):
-        list(dataset)
-    pickled = pickle.dumps(dataset)
-    assert len(pickled) < 100_000
-    copy = pickle.loads(pickled)
-    assert copy.epoch == dataset.epoch == 3
-    list(copy)
-    assert (copy.epoch, dataset.epoch) == (4, 3)
 
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 2}])

@@ -67,24 +67,3 @@ def test_a_mix_as_text(data: Any, tmp_path: Path) -> None:
     fresh = mix([open_one(data), open_one(data)], weights=[2, 1])
     fresh.load_state_dict(json.loads(saved["data"]))
     assert taken + ids_by_batch(fresh) == whole
-
-
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_the_rest_follows_in_worlds_that_change(data: Any, tmp_path: Path) -> None:
-    """The state grows with each world, which a fresh data set's knows nothing of."""
-    delivered: list[int] = []
-    before = None
-    for number, world_size in enumerate((2, 3, 1)):
-        ranks = [open_one(data, rank, world_size) for rank in range(world_size)]
-        if before is not None:
-            for rank in ranks:
-                through_a_checkpoint(before, rank, tmp_path / f"{number}-{rank.topology().rank}")
-        stop = 5 if world_size > 1 else None
-        iterators = [iter(rank) for rank in ranks]
-        for batches in iterators:
-            delivered += itertools.chain.from_iterable(
-                ids_by_batch(itertools.islice(batches, stop))
-            )
-        before = ranks[0]
-    assert sorted(set(delivered)) == list(range(NUM_ROWS))
-    assert len(delivered) == NUM_ROWS

@@ -18,7 +18,6 @@ from tests.fixtures.failing_loaders import raises_in_worker
 from torchparquet import CorruptFileError, Order, ParquetDataset, Ranks
 
 ROW_GROUPS = [30, 1, 25, 0, 9, 70]
-NUM_ROWS = sum(ROW_GROUPS)
 
 
 @pytest.fixture(scope="module")
@@ -70,17 +69,6 @@ def test_breaking_off_and_closing(path: Any) -> None:
     with pytest.raises(RuntimeError, match="closed"):
         next(stream)
     assert ids_by_batch(dataset) == cut(10)
-
-
-def test_collected_on_its_own_thread(path: Any) -> None:
-    """The moment of garbage collection is a matter of chance."""
-    kept = [iter(open_dataset(path))]
-    next(kept[0])
-    thread = kept[0]._thread  # type: ignore[attr-defined]
-    # An error that a finalizer raises there fails the test.
-    thread.submit(kept.clear).result(timeout=60)
-    assert not kept
-    thread.shutdown()
 
 
 def test_failures_come_again(path: Any, tmp_path: Path) -> None:
@@ -162,15 +150,3 @@ def test_a_store_does_not_travel(path: Any) -> None:
     copy = pickle.loads(pickle.dumps(open_dataset(path, ranks=Ranks(store=dist.HashStore()))))  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="store of ranks= do not travel"):
         next(iter(copy))
-
-
-@pytest.mark.parametrize(
-    ("method", "argument"), [("seek", 3), ("load_state_dict", {}), ("state_dict", None)]
-)
-def test_an_iterator_refuses_what_its_data_set_refuses(
-    path: Any, method: str, argument: Any
-) -> None:
-    dataset = ParquetDataset(path, batch_size=4, even="dynamic")
-    for held in (dataset, iter(dataset)):
-        with pytest.raises(TypeError, match='even="dynamic" has no'):
-            getattr(held, method)(*([] if argument is None else [argument]))

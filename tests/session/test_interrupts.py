@@ -216,25 +216,6 @@ def test_a_function_that_asks_for_the_state_within_next_disturbs_nothing(paths: 
         assert len(states) > 3
 
 
-@pytest.mark.parametrize("kind", ["batches", "batches of epochs", "mix of batches, repeat"])
-def test_a_function_on_rows_that_asks_for_the_state_disturbs_nothing(
-    paths: list[Path], kind: str
-) -> None:
-    expected = items(iter(OPENED[kind](paths).unbatched()))
-
-    def asking(row: Any) -> Any:
-        states.append(json.loads(json.dumps(dataset.state_dict())))
-        return row
-
-    states: list[dict[str, Any]] = []
-    dataset = OPENED[kind](paths).unbatched(transform=asking)
-    assert items(iter(dataset)) == expected
-    for number, state in enumerate(states):
-        resumed = OPENED[kind](paths).unbatched()
-        resumed.load_state_dict(state)
-        assert items(iter(resumed)) == expected[number:], number
-
-
 @pytest.mark.parametrize("kind", ["batches", "rows of a data set", "rows of a mix"])
 def test_an_epoch_that_is_set_stays_set(paths: list[Path], kind: str) -> None:
     fresh = OPENED[kind](paths)
@@ -282,13 +263,3 @@ def test_an_older_iterator_does_not_disturb_a_newer_one(paths: list[Path]) -> No
         resumed = datasets(paths)[0].unbatched()
         resumed.load_state_dict(state)
         assert found + items(iter(resumed)) == whole[1], num_before
-
-
-def test_a_function_may_move_the_iterator_within_next(paths: list[Path]) -> None:
-    def skipping(batch: Any) -> Any:
-        if batch["id"][0] == 2:
-            dataset.skip(2)
-        return batch
-
-    dataset = ParquetDataset(paths[0], batch_size=2, num_threads=1, transform=skipping)
-    assert items(iter(dataset)) == [[0, 1], [2, 3], [6, 7], [8, 9]]

@@ -52,15 +52,6 @@ def test_a_look_takes_no_epoch(kind: str, look: Callable[[Any], Any]) -> None:
         assert rows_of(looked) == rows_of(other)
 
 
-def test_a_longer_look_takes_one() -> None:
-    looked, other = open_dataset(), open_dataset()
-    batches = iter(looked)
-    next(batches), next(batches)
-    del batches
-    rows_of(other)
-    assert rows_of(looked) == rows_of(other)
-
-
 @pytest.mark.parametrize("kind", ["data set", "rows", "mix", "mix of rows"])
 def test_iterators_side_by_side_are_of_different_epochs(kind: str) -> None:
     dataset = KINDS[kind]()

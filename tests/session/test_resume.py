@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import io
 import itertools
 import json
 import os
@@ -100,27 +98,6 @@ def epoch_of(dataset: ParquetDataset, epoch: int) -> Any:
     return iter(dataset)
 
 
-@pytest.mark.parametrize("carrier", ["json", "pickle", "torch", "deepcopy"])
-def test_state_travels(data: Any, carrier: str) -> None:
-    dataset = make(data, shuffle=True)
-    next(iter(dataset))
-    state = dataset.state_dict()
-    if carrier == "json":
-        state = json.loads(json.dumps(state))
-    elif carrier == "pickle":
-        state = pickle.loads(pickle.dumps(state))
-    elif carrier == "torch":
-        file = io.BytesIO()
-        torch.save(state, file)
-        file.seek(0)
-        state = torch.load(file, weights_only=True)
-    else:
-        state = copy.deepcopy(state)
-    resumed = make(data, shuffle=True)
-    resumed.load_state_dict(state)
-    assert rows(resumed) == rows(make(data, shuffle=True))[1:]
-
-
 def test_resume_in_a_fresh_process(data: Any) -> None:
     options = ORDERS["windows"]
     dataset = make(data, **options)
@@ -149,16 +126,6 @@ def test_an_iterator_that_is_never_used_takes_no_epoch(data: Any) -> None:
     iter(dataset)
     assert dataset.epoch == 0
     assert rows(dataset) == rows(make(data, shuffle=True))
-
-
-def test_state_before_anything(data: Any) -> None:
-    dataset = make(data, shuffle=True)
-    dataset.set_epoch(5)
-    state = dataset.state_dict()
-    resumed = make(data, shuffle=True)
-    resumed.load_state_dict(state)
-    assert resumed.epoch == 5
-    assert rows(resumed) == rows(dataset)
 
 
 def test_set_epoch_keeps_a_state_of_that_epoch_and_drops_another(data: Any) -> None:
@@ -517,13 +484,6 @@ def test_workers_begin_after_what_has_failed_to(data: Any) -> None:
         assert rows(loader) == rows(epoch_of(make(data), 3 * count))[:12]
 
 
-def test_a_number_of_epochs(data: Any) -> None:
-    epochs = [rows(epoch_of(make(data, shuffle=True), epoch)) for epoch in range(4)]
-    dataset = make(data, shuffle=True, num_epochs=2)
-    assert rows(dataset) == epochs[0] + epochs[1]
-    assert rows(dataset) == epochs[2] + epochs[3]
-
-
 # DataLoader workers
 
 
@@ -533,12 +493,6 @@ def test_workers_know_how_far_they_are_and_the_loader_process_does_not(data: Any
         pass
     with pytest.raises(RuntimeError, match="StatefulDataLoader"):
         dataset.state_dict()
-
-
-@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
-def test_the_length_of_a_loader_counts_its_workers(data: Any, num_workers: int) -> None:
-    loader = DataLoader(make(data), batch_size=None, num_workers=num_workers)
-    assert len(loader) == sum(1 for _ in loader)
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3])

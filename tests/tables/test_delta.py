@@ -22,7 +22,6 @@ from tests.tables.reading import rows_of, sorted_rows, table_rows
 from torchparquet import (
     Column,
     CorruptFileError,
-    NullValueError,
     ParquetDataset,
     SchemaMismatchError,
 )
@@ -78,31 +77,11 @@ def test_columns_that_were_added_are_null_in_older_files(folder: str) -> None:
     assert sorted(row["id"] for row in rows_of(table, filters="x is null")) == list(range(20))
 
 
-def test_a_column_that_was_widened_last(folder: str) -> None:
-    write_deltalake(folder, numbers(0, 5, x=pa.array(range(5), pa.int16())))
-    _commit(folder, 1, x="long")
-    batch = next(iter(ParquetDataset(DeltaTable(folder), batch_size=5)))
-    assert batch["x"].dtype == torch.int64
-
-
 def test_a_column_that_no_file_has_yet(folder: str) -> None:
     write_deltalake(folder, numbers(0, 20))
     table = DeltaTable(folder)
     table.alter.add_columns(deltalake.Field("x", "integer"))
     assert rows_of(DeltaTable(folder)) == [{"id": n, "x": None} for n in range(20)]
-
-
-def test_strings_that_were_added_are_null(folder: str) -> None:
-    write_deltalake(folder, numbers(0, 20))
-    words = numbers(20, 22, word=["a", "b"])
-    write_deltalake(folder, words, mode="append", schema_mode="merge")
-    found: dict[int, Any] = {}
-    for batch in ParquetDataset(DeltaTable(folder), batch_size=4, nulls="mask"):
-        words = zip(batch["word"].to_str(), batch["word.valid"].tolist(), strict=True)
-        found |= dict(zip(batch["id"].tolist(), words, strict=True))
-    assert found == dict.fromkeys(range(20), ("", False)) | {20: ("a", True), 21: ("b", True)}
-    with pytest.raises(NullValueError, match="word"):
-        list(ParquetDataset(DeltaTable(folder), batch_size=4))
 
 
 def test_widened_columns(folder: str) -> None:
@@ -269,16 +248,6 @@ def test_a_file_that_is_gone(folder: str) -> None:
         path.unlink()
     with pytest.raises(FileNotFoundError, match="parquet"):
         ParquetDataset(table, batch_size=5)
-
-
-def test_features_that_are_unknown(folder: str) -> None:
-    write_deltalake(folder, numbers(0, 20))
-    log = Path(folder) / "_delta_log" / f"{1:020}.json"
-    features: dict[str, Any] = {"minReaderVersion": 3, "minWriterVersion": 7}
-    features |= {"readerFeatures": ["oddFeature"], "writerFeatures": ["oddFeature"]}
-    log.write_text(json.dumps({"protocol": features}))
-    with pytest.raises(Exception, match="oddFeature"):
-        ParquetDataset(DeltaTable(folder), batch_size=5)
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))

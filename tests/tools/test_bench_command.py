@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from tests.fixtures.parquet_files import id_files
 from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet.cli import main
-from torchparquet.tools.bench import OURS, ROUTES, Setting, choose, make_data, settings
+from torchparquet.tools.bench import OURS, ROUTES, Setting, choose, make_data
 
 QUICK = ("--repeats", "2", "--batch-size", "64", "--batch-size", "100", "--num-threads", "1")
 
@@ -105,12 +104,6 @@ def test_the_fewest_threads_that_are_about_as_good() -> None:
     assert (choice["num_threads"], choice["batch_size"]) == (2, 512)
     assert choice["times_pyarrow"] == pytest.approx(2.0)
     assert choose(timings[:2])["times_pyarrow"] is None
-
-
-def test_threads_that_are_tried(monkeypatch: Any) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(6))
-    assert [setting.num_threads for setting in settings((), (64,))] == [1, 2, 4, 6]
-    assert settings((3,), (1, 2)) == [Setting(3, 1), Setting(3, 2)]
 
 
 @pytest.mark.long

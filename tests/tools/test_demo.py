@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -19,7 +18,6 @@ import pytest
 import torch
 
 from torchparquet.cli import main
-from torchparquet.cli.demo import write_lineitem
 from torchparquet.tools.demo import count_wrong
 
 DEMO = [sys.executable, "-m", "torchparquet", "demo"]
@@ -108,19 +106,6 @@ def test_demo_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_lineitem_is_kept_and_used_again(tmp_path: Path) -> None:
-    directory = write_lineitem(tmp_path / "kept", 0.001)
-    files = sorted(directory.iterdir())
-    assert len(files) == 4
-    groups = [pq.read_metadata(file).num_row_groups for file in files]
-    assert len(set(groups)) == 4
-    times = [file.stat().st_mtime_ns for file in files]
-    assert write_lineitem(tmp_path / "kept", 0.001) == directory
-    assert [file.stat().st_mtime_ns for file in files] == times
-    assert list((tmp_path / "kept").iterdir()) == [directory]
-
-
-@pytest.mark.long
 def test_demo_on_own_data_with_nulls(
     own_files: Path,
     tmp_path: Path,
@@ -134,30 +119,6 @@ def test_demo_on_own_data_with_nulls(
     exactly = f"every one of {NUM_ROWS:,} rows exactly once (+1 planned)"
     assert len(lines_with(exactly, output)) == 2
     assert len(lines_with("every target equals pyarrow's", output)) == 2
-
-
-@pytest.mark.long
-def test_json_is_all_there_is_on_standard_output(own_files: Path, tmp_path: Path) -> None:
-    done = run_demo(str(own_files), "--epochs=1", "--json", scratch=tmp_path / "tmp")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    report = json.loads(done.stdout)
-    assert report["holds"]
-    (epoch,) = report["epochs"]
-    assert epoch["audit"]["faults"] == []
-    assert epoch["audit"]["num_distinct"] == report["rows"] == NUM_ROWS
-    steps = [rank["steps"] for rank in epoch["ranks"]]
-    assert steps == [epoch["planned_steps"]] * 2
-
-
-@pytest.mark.long
-def test_demo_on_one_column_and_fewer_rows_than_ranks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"only": pa.array([3, None], pa.int16())}), path)
-    output = run_here(capsys, monkeypatch, tmp_path / "tmp", str(path), "--nproc=3")
-    assert len(lines_with("every one of 2 rows exactly once (+1 planned", output)) == 2
 
 
 def damaged_copy(files: Path, directory: Path) -> Path:
@@ -197,33 +158,6 @@ def test_error_in_a_rank_is_one_clear_line(
 
 
 @pytest.mark.long
-def test_crash_of_a_rank_shows_what_it_wrote(
-    own_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = "import torch\nif os.environ['RANK'] == '1': torch.manual_seed = lambda seed: os.abort()"
-    at_the_start_of_ranks(code, tmp_path / "site", monkeypatch)
-    done = run_demo(str(own_files), scratch=tmp_path / "tmp")
-    assert done.returncode == 1
-    assert done.stderr.startswith("torchparquet: error: ")
-    assert "Fatal Python error: Aborted" in done.stderr
-    assert "in train" in done.stderr
-    assert "SIGABRT" in done.stderr
-
-
-@pytest.mark.long
-def test_threads_cannot_abort_a_rank_that_is_done(
-    own_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """torch ends a process whose thread asks for an interpreter that is being taken down."""
-    code = (
-        "import atexit, sys\nif 'torch.distributed.run' not in sys.argv: atexit.register(os.abort)"
-    )
-    at_the_start_of_ranks(code, tmp_path / "site", monkeypatch)
-    done = run_demo(str(own_files), "--epochs=1", scratch=tmp_path / "tmp")
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.long
 def test_unreadable_data_is_one_line(
     own_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -260,14 +194,6 @@ def test_a_missing_program_says_what_to_install(
     error = capsys.readouterr().err
     assert "needs tpchgen-cli" in error
     assert "pip install tpchgen-cli; or give paths of your own files" in error
-
-
-def test_own_data_without_readable_column(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pq.write_table(pa.table({"text": ["a", "b"]}), tmp_path / "a.parquet")
-    assert main(["demo", str(tmp_path)]) == 1
-    assert "string" in capsys.readouterr().err
 
 
 @pytest.mark.long

@@ -11,13 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.oracles.window_oracle import permuted
 from torchparquet import ByLength, Order, Pack, ParquetDataset
-from torchparquet._impl.native import window_order
-from torchparquet._impl.plan.epoch_plan import EpochPlan
-from torchparquet._impl.plan.share import Share
 from torchparquet.cli import main
-from torchparquet.tools.plan import mixing_of
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +27,6 @@ def data(tmp_path_factory: Any) -> Any:
 def report_of(capsys: Any, *arguments: Any) -> Any:
     assert main(["plan", *map(str, arguments), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
-
-
-def test_the_permutation_is_that_of_the_reader() -> None:
-    for key, n in ((0, 1), (1, 2), (12345, 1000), (2**64 - 1, 8193), (9, 300_001)):
-        assert np.array_equal(window_order(key, n)[permuted(key, n)], np.arange(n))
 
 
 def test_ranks_are_those_of_the_data_set(capsys: Any, data: Any) -> None:
@@ -185,26 +175,6 @@ def test_the_defaults_are_those_of_the_data_set(capsys: Any, data: Any) -> None:
     assert [rank["steps"] for rank in report["ranks"]] == steps
 
 
-def test_reports_on_many_ranks_do_not_make_the_share_of_each(
-    monkeypatch: pytest.MonkeyPatch, capsys: Any, data: Any
-) -> None:
-    made: list[int] = []
-    make = EpochPlan.share
-
-    def counted(plan: EpochPlan, index: int) -> Share:
-        made.append(index)
-        return make(plan, index)
-
-    monkeypatch.setattr(EpochPlan, "share", counted)
-    report = report_of(capsys, data, "--world-size", 100, "--batch-size", 4, "--even", "pad")
-    assert [rank["steps"] for rank in report["ranks"]] == [63] * 100
-    dataset = ParquetDataset(data, batch_size=4, even="pad", rank=7, world_size=100)
-    info = dataset.get_shard_distribution_info()
-    assert info["rows_per_rank"] == [250] * 100
-    assert info["shards_per_rank"] == [1] * 12 + [0] * 88
-    assert made == [0, 7]
-
-
 def test_mixing_is_what_batches_show(capsys: Any, data: Any) -> None:
     dataset = ParquetDataset(
         data, batch_size=50, shuffle=True, shuffle_window=4, rank=0, world_size=1
@@ -255,13 +225,6 @@ def test_columns_that_cannot_be_read_are_left_out(capsys: Any, tmp_path: Path) -
     assert report_of(capsys, tmp_path)["rows"] == 10
     assert main(["plan", str(tmp_path), "--column", "big"]) == 1
     assert "decimal" in capsys.readouterr().err
-
-
-def test_a_share_without_rows_mixes_nothing(data: Any) -> None:
-    plan = ParquetDataset(
-        data, batch_size=50, shuffle=True, even="none", rank=0, world_size=20
-    ).plan()
-    assert mixing_of(plan.share(19))["rows_looked_at"] == 0
 
 
 def test_text_for_people(capsys: Any, data: Any) -> None:

@@ -12,19 +12,15 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures import thrift_bytes
-from torchparquet import ParquetDataset
 from torchparquet.cli import main
 from torchparquet.tools.rewrite.layout import JOURNAL
 from torchparquet.tools.rewrite.output_place import LocalOutput
-
-FLAT = ("id", "k", "x", "text")
 
 
 def table_of(num_rows: int, first: int = 0) -> pa.Table:
@@ -145,31 +141,6 @@ def test_a_permutation_of_the_same_rows(capsys: Any, data: Any, tmp_path: Path) 
     assert abs(np.corrcoef(np.arange(4041), order)[0, 1]) < 0.06
 
 
-def test_duckdb_sees_the_same_multiset(capsys: Any, data: Any, tmp_path: Path) -> None:
-    rewritten(capsys, data, "--output", tmp_path / "o", "--shuffle", "--max-memory", "2MiB")
-    columns = 'id, k, x, text, tags, s, "at", cents, code, flag'
-    with duckdb.connect() as connection:
-        one, other = (
-            f"(SELECT {columns} FROM read_parquet('{folder}/*.parquet'))"
-            for folder in (data, tmp_path / "o")
-        )
-        for first, second in ((one, other), (other, one)):
-            query = f"SELECT count(*) FROM (FROM {first} EXCEPT ALL FROM {second})"
-            assert connection.sql(query).fetchall() == [(0,)]
-
-
-def test_the_data_set_reads_what_was_written(capsys: Any, data: Any, tmp_path: Path) -> None:
-    rewritten(capsys, data, "--output", tmp_path / "o", "--shuffle", "--row-group-rows", 100)
-    rows = []
-    for rank in range(2):
-        dataset = ParquetDataset(
-            tmp_path / "o", batch_size=64, columns=["id"], even="none", rank=rank, world_size=2
-        )
-        rows += [row for batch in dataset for row in batch["id"].tolist()]
-    assert sorted(rows) == list(range(4041))
-    assert main(["verify", str(tmp_path / "o")]) == 0
-
-
 # Layout
 
 
@@ -265,14 +236,6 @@ def test_nothing_is_to_be_advised_afterwards(
     assert main(["inspect", "--json", str(output)]) == 0
     advice = json.loads(capsys.readouterr().out)["advice"]
     assert [one for one in advice if "rewrite" in one["text"]] == []
-
-
-def test_small_data_has_row_groups_to_deal_and_to_shuffle(capsys: Any, tmp_path: Path) -> None:
-    source = tmp_path / "x.parquet"
-    pq.write_table(pa.table({"x": range(200_000)}), source)
-    assert rewritten(capsys, source, "--output", tmp_path / "new")["row_groups"] >= 32
-    told = rewritten(capsys, source, "--output", tmp_path / "one", "--row-group-bytes", "64MiB")
-    assert told["row_groups"] == 1
 
 
 def test_decimals_and_moments_are_stored_as_they_were(capsys: Any, tmp_path: Path) -> None:

@@ -27,11 +27,6 @@ def audit_of(ids_of_ranks: Sequence[Sequence[int]], num_rows: int) -> dict[str, 
     return audit_rows(plan, np.array([[0, num_rows]]), runs)
 
 
-def test_rows_as_planned() -> None:
-    assert audit_of([[5, 0, 1, 2], [3, 4, 6, 6]], num_rows=7)["faults"] == []
-    assert audit_of([[1, 0], [2, 3]], num_rows=4)["faults"] == []
-
-
 @pytest.mark.parametrize(
     ("second", "fault"),
     [
@@ -64,14 +59,3 @@ def test_the_audit_counts_as_a_plain_count_does() -> None:
         assert audit["num_repeats"] == len(known) - audit["num_distinct"]
         missing = np.flatnonzero(counts == 0).tolist()
         assert audit["first_missing"] == (missing[0] if missing else None)
-
-
-def test_runs_keep_every_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchparquet.audit._MAX_PENDING_ROWS", 10)
-    generator = np.random.default_rng(2)
-    ids = np.concatenate([generator.permutation(100), generator.integers(0, 100, 37)])
-    seen = SeenRows()
-    for start in range(0, len(ids), 7):
-        seen.add(ids[start : start + 7])
-    kept = np.concatenate([np.arange(begin, end) for begin, end in seen.runs()])
-    assert sorted(kept.tolist()) == sorted(ids.tolist())

@@ -6,8 +6,6 @@ import math
 import ssl
 import sys
 import time
-import urllib.request
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,37 +31,6 @@ def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def maker_of(filesystem: Any, scheme: str) -> Any:
     return address_maker(FileAccess(filesystem, scheme, "", ()))
-
-
-def fetched(url: str, headers: Sequence[str] = (), **more: str) -> bytes:
-    request = urllib.request.Request(url)
-    for header in headers:
-        request.add_header(*header.split(": ", 1))
-    for name, value in more.items():
-        request.add_header(name, value)
-    with urllib.request.urlopen(request, timeout=60) as response:
-        return bytes(response.read())
-
-
-def test_s3_is_presigned(bucket: tuple[str, Any], s3_options: dict[str, Any]) -> None:
-    name, filesystem = bucket
-    key = f"{name}/a b/é+=%.parquet"
-    filesystem.pipe_file(key, b"0123456789")
-    address = maker_of(filesystem, "s3")(key, "etag x")
-    assert address.url.startswith(s3_options["endpoint_url"])
-    assert "Signature=" in address.url
-    assert address.headers == ()
-    assert 3500 < address.expires_at - time.time() <= 3600
-    assert fetched(address.url, Range="bytes=2-4") == b"234"
-
-
-def test_s3_anonymous_is_plain(bucket: tuple[str, Any], s3_url: str) -> None:
-    name, filesystem = bucket
-    filesystem.pipe_file(f"{name}/a.parquet", b"0123456789")
-    anonymous = fsspec.filesystem("s3", anon=True, endpoint_url=s3_url, skip_instance_cache=True)
-    address = maker_of(anonymous, "s3")(f"{name}/a.parquet", "")
-    assert "?" not in address.url
-    assert address.expires_at == math.inf
 
 
 def test_certificates_are_those_of_the_environment(
@@ -105,34 +72,6 @@ def test_s3_signs_no_longer_than_its_credentials(bucket: tuple[str, Any]) -> Non
     credentials._expiry_time = end
     address = maker_of(filesystem, "s3")(f"{name}/a", "")
     assert address.expires_at == pytest.approx(end.timestamp())
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"client_kwargs": {"verify": False}},
-        {"config_kwargs": {"proxies": {"https": "http://proxy"}}},
-        {"s3_additional_kwargs": {"SSECustomerKey": "k"}},
-    ],
-)
-def test_s3_with_odd_options_goes_through_the_broker(
-    s3_options: dict[str, Any], options: dict[str, Any]
-) -> None:
-    filesystem = fsspec.filesystem("s3", skip_instance_cache=True, **s3_options, **options)
-    assert maker_of(filesystem, "s3")("bucket/a", "") is None
-
-
-def test_http_is_itself_with_the_users_headers(origin: FaultyOrigin) -> None:
-    origin.put("a b.parquet", b"0123456789")
-    filesystem = fsspec.filesystem(
-        "http", client_kwargs={"headers": {"A": "1"}}, headers={"B": "2"}, skip_instance_cache=True
-    )
-    address = maker_of(filesystem, "http")(f"{origin.url}/a b.parquet?q=1", "")
-    assert address.url == f"{origin.url}/a%20b.parquet?q=1"
-    assert address.headers == ("A: 1", "B: 2")
-    assert fetched(address.url, address.headers) == b"0123456789"
-    odd = fsspec.filesystem("http", client_kwargs={"auth": ("a", "b")}, skip_instance_cache=True)
-    assert maker_of(odd, "http")(f"{origin.url}/a", "") is None
 
 
 def test_gcs_has_a_token_and_a_generation(monkeypatch: Any) -> None:

@@ -55,31 +55,10 @@ def test_s3_with_options(
     assert report_of(capsys, "inspect", url, *options)["rows"] == 400
 
 
-@pytest.mark.long
-def test_the_demo_trains_on_s3(
-    tree: Path, bucket: tuple[str, Any], s3_options: dict[str, Any], capsys: Any
-) -> None:
-    name, filesystem = bucket
-    upload(tree, filesystem, f"{name}/root")
-    arguments = [f"s3://{name}/root/*/*.parquet", "--epochs=1", "--batch-size=32"]
-    report = report_of(capsys, "demo", *arguments, *options_of(s3_options))
-    assert report["holds"]
-    assert report["rows"] == sum(rank["rows"] for rank in report["epochs"][0]["ranks"])
-    assert report["epochs"][0]["audit"]["faults"] == []
-
-
 @pytest.mark.parametrize("text", ["s3cr3t", "=s3cr3t", "a.=s3cr3t", "a={s3cr3t"])
 def test_wrong_options_are_not_shown(text: str, capsys: Any) -> None:
     assert main(["inspect", "memory://root", "--storage-option", text]) == 2
     assert "s3cr3t" not in capsys.readouterr().err
-
-
-def test_bench(tree: Path, memory: Any, capsys: Any) -> None:
-    upload(tree, memory, "/root")
-    small = ["--repeats", "1", "--batch-size", "100", "--num-threads", "1"]
-    report = report_of(capsys, "bench", "memory://root", *small)
-    assert report["rows"] == 400
-    assert len(report["timings"]) == 3
 
 
 @pytest.mark.parametrize("order", [[], ["--shuffle"]])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import multiprocessing
 import pickle
 import threading
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,8 @@ import torch
 from tests.files.remote.conftest import RecordingStore
 from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import CorruptFileError, ParquetDataset, mix
-from torchparquet._impl.files.discovery import find_sources
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_cache import open_manifest
-from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.native import has_http
 
@@ -34,6 +31,7 @@ OPTIONS: dict[str, Any] = {
     "world_size": 1,
     "columns": ["id", "x", "day"],
 }
+PLAIN = OPTIONS | {"columns": ["id", "x"]}
 
 
 def upload(tree: Path, filesystem: Any, root: str) -> None:
@@ -69,25 +67,6 @@ def test_memory(tree: Path, memory: Any, native_store: type[RecordingStore]) -> 
     # One for footers, one for batches; both are closed.
     assert [store.with_addresses for store in native_store.made] == [False, False]
     assert all(store.closed for store in native_store.made)
-
-
-def test_connections_are_shared_by_ranks_and_workers(
-    tree: Path,
-    memory: Any,
-    native_store: type[RecordingStore],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    upload(tree, memory, "/root")
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    files = read_manifest("memory://root").remote
-    assert files is not None
-    files.connect().close()
-    files.connect(num_workers=3).close()
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    files.connect().close()
-    files.connect(num_workers=8).close()
-    replace(files, fetch={"max_connections": 100}).connect().close()
-    assert [store.max_connections for store in native_store.made[1:]] == [64, 21, 16, 8, 100]
 
 
 def test_s3(
@@ -222,22 +201,11 @@ def test_manifest_cache(
     assert third.manifest.fingerprint != first.manifest.fingerprint
 
 
-def test_copies_and_pickles(tree: Path, memory: Any) -> None:
-    upload(tree, memory, "/root")
-    dataset = ParquetDataset("memory://root", **OPTIONS)
-    copies = [copy.copy(dataset), copy.deepcopy(dataset), pickle.loads(pickle.dumps(dataset))]
-    expected = rows(ParquetDataset(tree, **OPTIONS))
-    for one in [dataset, *copies]:
-        assert rows(one) == expected
-        one.close()
-
-
 def test_mix(tree: Path, memory: Any) -> None:
     upload(tree, memory, "/root")
-    plain = OPTIONS | {"columns": ["id", "x"]}
 
     def mixed(first: Any, second: Any) -> Any:
-        made = [ParquetDataset(paths, **plain) for paths in (first, second)]
+        made = [ParquetDataset(paths, **PLAIN) for paths in (first, second)]
         return mix(made, weights=[1, 2])
 
     day0, day1 = str(tree / "day=0"), str(tree / "day=1")
@@ -293,19 +261,6 @@ def broker_threads() -> set[threading.Thread]:
 
 
 @pytest.mark.long
-def test_threads_live_as_long_as_reading(tree: Path, memory: Any) -> None:
-    before = broker_threads()
-    upload(tree, memory, "/root")
-    dataset = ParquetDataset("memory://root", **OPTIONS)
-    assert broker_threads() <= before
-    iterator = iter(dataset)
-    next(iterator)
-    assert broker_threads() - before
-    dataset.close()
-    assert broker_threads() <= before
-
-
-@pytest.mark.long
 def test_threads_do_not_keep_a_data_set_alive(tree: Path, memory: Any) -> None:
     before = broker_threads()
     upload(tree, memory, "/root")
@@ -319,21 +274,6 @@ def test_threads_do_not_keep_a_data_set_alive(tree: Path, memory: Any) -> None:
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
-
-
-def test_one_rank_lists_for_all(tree: Path, memory: Any) -> None:
-    upload(tree, memory, "/root")
-    left: dict[str, bytes] = {}
-
-    def share(what: str, work: Callable[[], bytes]) -> bytes:
-        return left.setdefault(what, work())
-
-    first = find_sources(["memory://root"], StorageArguments(share=share))
-    memory.rm("/root/day=0/part-0.parquet")
-    second = find_sources(["memory://root"], StorageArguments(share=share))
-    assert second.paths == first.paths
-    assert second.stamps == first.stamps
-    assert list(left) == ['["memory", "memory://root", false]']
 
 
 def test_one_rank_reads_footers_for_all(tree: Path, memory: Any) -> None:
@@ -367,3 +307,57 @@ def test_one_rank_reads_footers_for_all(tree: Path, memory: Any) -> None:
     assert second.bytes_of_columns(["x"]).tolist() == alone.bytes_of_columns(["x"]).tolist()
     with pytest.raises(FileNotFoundError):
         select(None)
+
+
+@pytest.mark.parametrize(
+    ("errors", "num_tries", "said"),
+    [
+        ([OSError("reset"), PermissionError("the key is old"), RuntimeError("busy")], 4, ""),
+        ([OSError("reset")] * 99, 4, "cannot read 'memory://root/.*: reset"),
+        ([PermissionError("no")] * 99, 2, "the store refuses access: no"),
+        ([FileNotFoundError("gone")] * 99, 1, "memory://root"),
+        ([TypeError("a fault of the code")] * 99, 1, "a fault of the code"),
+        ([RuntimeError("https://me:pw@host/x?sig=1 is bad")] * 99, 4, "https://host/x is bad"),
+    ],
+)
+def test_failures_of_a_library_pass_or_are_named(
+    tree: Path, memory: Any, monkeypatch: Any, errors: Any, num_tries: int, said: str
+) -> None:
+    """By default a range is asked for ten times."""
+    upload(tree, memory, "/root")
+    options = {"max_retries": 3}
+    dataset = ParquetDataset("memory://root/day=0/part-0.parquet", storage_options=options, **PLAIN)
+    cat_file, left, tries = memory.cat_file, list(errors), Counter[Any]()
+
+    def failing(name: str, **span: int) -> bytes:
+        tries[span["start"]] += 1
+        if left:
+            raise left.pop()
+        return bytes(cat_file(name, **span))
+
+    monkeypatch.setattr(memory, "cat_file", failing)
+    if said:
+        with pytest.raises(OSError, match=said):
+            rows(dataset)
+    else:
+        assert sorted(rows(dataset)) == list(range(100))
+    assert max(tries.values()) == num_tries or not said
+    # The threads live on.
+    left.clear()
+    assert sorted(rows(dataset)) == list(range(100))
+
+
+def test_a_file_of_a_library_that_is_replaced_under_way_is_an_error(
+    tree: Path, memory: Any, monkeypatch: Any
+) -> None:
+    upload(tree, memory, "/root")
+    dataset = ParquetDataset("memory://root", **OPTIONS)
+    cat_file = memory.cat_file
+
+    def replaced_meanwhile(name: str, **span: int) -> bytes:
+        memory.pipe_file(name, cat_file(name))
+        return bytes(cat_file(name, **span))
+
+    monkeypatch.setattr(memory, "cat_file", replaced_meanwhile)
+    with pytest.raises(CorruptFileError, match=r"data set anew.*has changed.*memory://root"):
+        rows(dataset)

@@ -100,14 +100,6 @@ def store(
     return LIBRARIES[request.param](origin, monkeypatch)
 
 
-@pytest.mark.parametrize(("begin", "count"), [(0, 10), (100, 50), (2000, 48), (2000, 500)])
-def test_the_range_that_is_asked_for_comes(
-    store: tuple[FileAccess, str], begin: int, count: int
-) -> None:
-    access, name = store
-    assert access.read(name, begin, count) == CONTENT[begin : begin + count]
-
-
 @pytest.mark.parametrize("kind", ["wrong range", "wrong header", "no header", "whole"])
 def test_another_range_is_an_error(
     origin: FaultyOrigin, store: tuple[FileAccess, str], kind: Kind
@@ -198,25 +190,3 @@ def test_an_open_file_has_no_bytes_of_another_range(
         file.seek(300)
         assert file.read(20) == CONTENT[300:320]
         assert file.tell() == 320
-
-
-RANGES: dict[str, Any] = {
-    "suffix": ("bytes=-48", CONTENT[-48:]),
-    "suffix of more": ("bytes=-5000", CONTENT),
-    "to the end": ("bytes=2000-", CONTENT[2000:]),
-}
-
-
-@pytest.mark.parametrize("name", RANGES)
-def test_ranges_without_a_begin_or_an_end(
-    origin: FaultyOrigin, monkeypatch: Monkey, name: str
-) -> None:
-    """The user of a file system may ask for them through the same client."""
-    access, url = of_http(origin, monkeypatch)
-    access.read(url, 0, 4)
-    asked, expected = RANGES[name]
-    headers = {"Range": asked}
-    assert access.filesystem.cat_file(url, headers=headers) == expected
-    origin.script.add("GET *", [Fault("wrong range", at=8)])
-    with pytest.raises(OSError, match="the store sent other bytes than asked for"):
-        access.filesystem.cat_file(url, headers=headers)

@@ -19,8 +19,7 @@ from sybil import Sybil
 from sybil.parsers.markdown import SkipParser
 
 from tests.frameworks.documents.test_snippets import DOCS, Block, workplace, write_data
-from tests.remote.reading import why_no_urls
-from tests.servers.fixtures import OpenStore, open_store, servers_are_required
+from tests.servers.fixtures import OpenStore, open_store
 from tests.servers.stores import Store
 
 __all__ = ["open_store", "workplace"]
@@ -63,10 +62,6 @@ def test_snippets_of_stores_run(
         name, variables = SERVERS[page.stem]
         store = open_store(name)
         write_data(workplace / "data" / "train")
-        if reason := why_no_urls(workplace / "data" / "train" / "part-0.parquet"):
-            if servers_are_required():
-                pytest.fail(reason)
-            pytest.skip(reason)
         store.upload(workplace / "data" / "train", "train")
         for variable, value in variables(store).items():
             monkeypatch.setenv(variable, value)
