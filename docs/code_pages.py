@@ -44,3 +44,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         up = "../" * source.count("/")
         return markdown.replace(f"]({up}../", f"]({up}")
     return re.sub(r"\]\(((?:\.\./)*)docs/", r"](\1", markdown)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Take private paths out of the tips over types."""
+    return re.sub(r' title="torchparquet\._impl\.[^"]*"', "", output)

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
-from torchparquet._impl.checks import checked_names, listed, shortened
+from torchparquet._impl.checks import checked_int, checked_names, listed, plain_number, shortened
 from torchparquet._impl.files.footers.leaf import DTYPES
 from torchparquet._impl.files.schemas import NANOSECONDS
 
@@ -41,13 +40,13 @@ class Column:
             ``"mask"``; it is stored as pairs.
         dtype: A torch dtype or its name, stored as the name. Values are cast while they are
             decoded. Integers and bools become any float, or any integer that holds the value;
-            otherwise reading it raises :class:`~torchparquet.errors.CastError`. Floats become any
+            otherwise reading it raises `CastError`. Floats become any
             float. Decimals become any float or, with ``"int64"``, their unscaled value. Files may
             then store the column in different kinds. None for the usual dtype of the kind.
         length: L: every list of the column has L elements and the tensor is ``[B, L]``, without
             offsets. A list of another length raises
-            :class:`~torchparquet.errors.ListLengthError`, a null list is L nulls, and the mask is
-            ``[B, L]``. ``"any"``: lists are a :class:`~torchparquet.jagged.Jagged`. None: L if all
+            `ListLengthError`, a null list is L nulls, and the mask is
+            ``[B, L]``. ``"any"``: lists are a `Jagged`. None: L if all
             files declare the column a ``fixed_size_list`` of L in the Arrow schema that pyarrow
             and others write, or else ``"any"``. Files that declare different lengths raise.
         vocab: Words (str or bytes). Each string is read as the index of its word, int64 unless
@@ -55,7 +54,7 @@ class Column:
             columns of a group, in ascending order of bytes. They are those of all rows of the
             files or of the table, whatever ``filters``, ``rows`` and ``split`` leave,
             and are read once, when the data set is made; its ``fields`` have them as ``words``.
-            None: strings are a :class:`~torchparquet.jagged.Jagged` of uint8.
+            None: strings are a `Jagged` of uint8.
         unknown: The number of every string that is not in ``vocab``.
         default: The value of every row of a file that lacks the column: a number, for strings a str
             or bytes, for lists a list of numbers, such as ``[]``. Such rows are valid, not null.
@@ -70,21 +69,15 @@ class Column:
             audio, is read by its name. A null raises. The batch has a list of B values.
         stack: True to deliver decoded values, of one shape, as one tensor ``[B, ...]``.
         on_error: ``"raise"``: a value that cannot be decoded raises a
-            :class:`~torchparquet.errors.TransformError` that names file, row group and row.
+            `TransformError` that names file, row group and row.
             ``"flag"``: it is None, as a null is, or zeros if values are stacked, and
             ``"<name>.valid"``, bool ``[B]``, is False there. A batch without any value to take the
             shape of zeros from raises.
         unit: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``: timestamps, times, dates and durations of any
             unit, with and without UTC, become int64 of this unit. A value that it cannot hold
-            exactly raises :class:`~torchparquet.errors.CastError`; a float ``dtype`` rounds it.
+            exactly raises `CastError`; a float ``dtype`` rounds it.
             None: the unit that the files store. If it is not one, ``dtype="int64"``, or a float,
             reads the finest of a column that is a tensor by itself, with a warning.
-
-    Raises:
-        TypeError: A source is not a str, or another argument has a wrong type.
-        ValueError: There is no source, a source is given twice, ``nulls`` or
-            ``dtype`` is an unknown word, the length is below 1, or the vocabulary is empty or has
-            a word twice.
     """
 
     source: str | Sequence[str] | None = None
@@ -115,7 +108,7 @@ class Column:
         object.__setattr__(self, "unit", _checked_unit(self))
         object.__setattr__(self, "length", _checked_length(self.length))
         object.__setattr__(self, "vocab", _checked_vocab(self.vocab))
-        object.__setattr__(self, "unknown", _checked_unknown(self.unknown))
+        object.__setattr__(self, "unknown", checked_int("unknown", self.unknown, -(2**63), 2**64))
         self._check_decode()
 
     def _check_decode(self) -> None:
@@ -204,7 +197,7 @@ def _checked_policies(nulls: Any, source: Any) -> Nulls | tuple[tuple[str, Nulls
 
 def checked_nulls(nulls: Any) -> Nulls:
     """Return the policy with NumPy's numbers as Python's; raise if it is no policy."""
-    value = nulls.item() if isinstance(nulls, np.generic) else nulls
+    value = plain_number(nulls)
     known = value in _NULL_POLICIES if isinstance(value, str) else isinstance(value, _FILL_TYPES)
     if known or value is None:
         checked: Nulls = value
@@ -230,10 +223,10 @@ def _checked_default(
     default: Any,
 ) -> int | float | bool | str | bytes | tuple[int | float | bool, ...] | None:
     if isinstance(default, list | tuple):
-        items = tuple(one.item() if isinstance(one, np.generic) else one for one in default)
+        items = tuple(map(plain_number, default))
         if all(isinstance(one, _FILL_TYPES) for one in items):
             return items
-    value = default.item() if isinstance(default, np.generic) else default
+    value = plain_number(default)
     if value is None or isinstance(value, (*_FILL_TYPES, str, bytes)):
         checked: int | float | bool | str | bytes | None = value
         return checked
@@ -263,11 +256,7 @@ def _checked_length(length: Any) -> int | Literal["any"] | None:
         return None
     if isinstance(length, str) and length == "any":
         return "any"
-    if isinstance(length, bool) or not isinstance(length, int | np.integer):
-        raise TypeError(f'length must be an int, "any" or None; got {length!r}')
-    if not 1 <= length < 2**31:
-        raise ValueError(f"length must be at least 1 and below 2**31; got {length}")
-    return int(length)
+    return checked_int("length", length, 1, 2**31, ', "any" or None')
 
 
 def _checked_vocab(vocab: Any) -> tuple[str | bytes, ...] | Literal["auto"] | None:
@@ -288,9 +277,3 @@ def _checked_vocab(vocab: Any) -> tuple[str | bytes, ...] | Literal["auto"] | No
     if repeated:
         raise ValueError(f"vocab must hold a word only once; repeated: {shortened(repeated)}")
     return words
-
-
-def _checked_unknown(unknown: Any) -> int:
-    if isinstance(unknown, bool) or not isinstance(unknown, int | np.integer):
-        raise TypeError(f"unknown must be an int; got {unknown!r}")
-    return int(unknown)

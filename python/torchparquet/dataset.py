@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
 from torchparquet._impl.batches.fields import Field
-from torchparquet._impl.batches.iterable_only import IterableOnly
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.checks import checked_bool, checked_int, explaining_arguments
 from torchparquet._impl.files.cache_file import CacheArgument
@@ -26,14 +25,15 @@ from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import Even, PlanOptions, requested_window
 from torchparquet._impl.plan.topology import Topology
 from torchparquet._impl.ranks.distribution import ShardDistribution, shard_distribution
-from torchparquet._impl.ranks.membership import Membership
-from torchparquet._impl.ranks.orphans import end_orphaned_worker
-from torchparquet._impl.ranks.second_sharding import num_dropped_by_accelerate
-from torchparquet._impl.ranks.sharding import (
-    in_worker,
+from torchparquet._impl.ranks.loaders import (
+    IterableOnly,
+    end_orphaned_worker,
+    num_dropped_by_accelerate,
     num_workers_of_caller,
     refuse_second_batching,
 )
+from torchparquet._impl.ranks.membership import Membership
+from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.reading.device_stage import parsed_device
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
@@ -217,8 +217,8 @@ class ParquetDataset(IterableOnly[Batch]):
             manifest_cache: A file that keeps the content of the footers, for data sets of
                 thousands of files. While all files have the sizes, times of change and inodes
                 (in a store: ETags) that it lists, no footer is read. Otherwise all are, and it is
-                written again. It may be a URL. `balance="bytes"` writes a cache again that was
-                made without it. Ranks may share the file.
+                written again. It may be a URL. `Order(balance="bytes")` writes a cache again
+                that was made without it. Ranks may share the file.
             decryption_properties: Keys of encrypted files: pyarrow's `FileDecryptionProperties`
                 for all of them, or a function that takes a path and returns the properties of the
                 file, or None. The key service is called only while footers are read. Spawned
@@ -248,8 +248,8 @@ class ParquetDataset(IterableOnly[Batch]):
             window_rows=window_rows,
             order=Order() if order is None else order,
         )
-        reading = ReadOptions(num_threads, max_memory, pin_memory)
-        membership = Membership(rank, world_size, ranks)
+        reading = ReadOptions(num_threads=num_threads, max_memory=max_memory, pin_memory=pin_memory)
+        membership = Membership(rank=rank, world_size=world_size, ranks=ranks)
         num_epochs = checked_count("num_epochs", num_epochs)
         limit_steps = checked_count("limit_steps", limit_steps)
         checked_bool("row_ids", row_ids)
@@ -263,13 +263,16 @@ class ParquetDataset(IterableOnly[Batch]):
         )
         ahead = transform if isinstance(transform, Ahead) else None
         function = transform.function if isinstance(transform, Ahead) else transform
-        kept = block_cache(cache_dir, cache_limit)
         source = Source(
             paths=paths,
-            rows=RowArguments(filters, rows, split),
+            rows=RowArguments(filters=filters, rows=rows, split=split),
             keys=file_keys(decryption_properties),
             manifest_cache=manifest_cache,
-            storage=StorageArguments(storage_options, filesystem, kept),
+            storage=StorageArguments(
+                options=storage_options,
+                filesystem=filesystem,
+                cache=block_cache(cache_dir, cache_limit),
+            ),
             membership=membership,
             num_threads=reading.num_threads,
         )
@@ -309,7 +312,11 @@ class ParquetDataset(IterableOnly[Batch]):
         if by_length is not None:
             is_single = window in (None, (0, 0), (1, 0))
             streams = GroupedOpener(
-                row_streams, samples, by_length, is_single, pins_for_device=pin_memory is not False
+                rows=row_streams,
+                manifest=samples,
+                by_length=by_length,
+                has_single_windows=is_single,
+                pins_for_device=pin_memory is not False,
             )
         decoders = decoders_of(columns)
         transforms = transforms_of(streams.names, decoders, processors, function)
@@ -317,10 +324,10 @@ class ParquetDataset(IterableOnly[Batch]):
             raise ValueError("Ahead needs functions: its own, processors, or Column(decode=)")
         compared = Compared(samples, fields, {"num_epochs": num_epochs, "row_ids": row_ids})
         self._session = DatasetSession(
-            membership,
-            planner,
-            RankCheck(membership, compared, enabled=membership.ranks.check),
-            streams,
+            membership=membership,
+            planner=planner,
+            rank_check=RankCheck(membership, compared, enabled=membership.ranks.check),
+            streams=streams,
             num_epochs=num_epochs,
             transforms=transforms,
             kind=DynamicIteration if even == "dynamic" else Iteration,
@@ -439,18 +446,6 @@ class ParquetDataset(IterableOnly[Batch]):
                 torchdata's `StatefulDataLoader` asks them for.
         """
         return self._session.latest_state()
-
-    def state_at_row(self, num_rows: int) -> dict[str, Any]:
-        """Return a state after `num_rows` rows of each rank in the present world.
-
-        For readers that count rows rather than batches, as `mix` within batches does. A state
-        within a batch resumes with the rest of that batch. In another world the batch counts as
-        delivered for the length of the epoch.
-
-        Raises:
-            ValueError: The shares of `canonical_world_size` are not even.
-        """
-        return self._session.state_at_row(num_rows)
 
     def load_state_dict(self, state: dict[str, Any], other_data: OtherData = "error") -> None:
         """Make the next iteration resume where `state` was taken, without reading earlier rows.

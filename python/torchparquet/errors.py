@@ -81,12 +81,7 @@ def unpickled(kind: type, made_by: str) -> object:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Return a text with escapes for characters that steer a terminal, or that nobody sees.
-
-    Args:
-        text: Perhaps from a file: control characters, bidirectional overrides, lone surrogates.
-        keep: Characters that stay, such as the newline.
-    """
+    """Return a text with escapes for characters that steer a terminal, or that nobody sees."""
     return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)
 
 
@@ -101,17 +96,8 @@ def one_line(error: BaseException) -> str:
 
 
 def unreadable(error: BaseException, path: str, message: str) -> Exception:
-    """Return what to raise in place of an error of a library that read a file.
-
-    Args:
-        error: Of the library.
-        path: Of the file.
-        message: Says what of the file could not be read, and why.
-
-    Returns:
-        If memory or a call of the system failed, the same for this path; the file may be sound.
-        Otherwise a `CorruptFileError` with the message.
-    """
+    """Return what to raise in place of an error of a library that read a file."""
+    # If memory or a call of the system failed, the file may be sound.
     if isinstance(error, MemoryError):
         return MemoryError(message)
     # A file that is too short leads to a seek before its beginning, which is an invalid argument.
@@ -122,14 +108,7 @@ def unreadable(error: BaseException, path: str, message: str) -> Exception:
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Name a file in errors of the system that name none, as that of a full disk.
-
-    Args:
-        path: Of the file that is read or written.
-
-    Raises:
-        OSError: With the path, in place of one without.
-    """
+    """Name a file in errors of the system that name none, as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -142,11 +121,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def users_level() -> int:
-    """Return the `stacklevel` by which a warning names the line of the user's own program.
-
-    How many frames of the package lie between depends on the way of the call, and those of torch's
-    DataLoader may lie between too.
-    """
+    """Return the `stacklevel` by which a warning names the line of the user's own program."""
     frame: FrameType | None = sys._getframe(1)
     level = 1
     while frame is not None and _is_between(frame.f_code.co_filename):

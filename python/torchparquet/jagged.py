@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from torchparquet._impl.checks import checked_int, plain_number
+
 # torch has few kernels for these dtypes, so their bits are moved as signed integers.
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 _NOT_FINITE = (float("inf"), float("-inf"))
@@ -31,7 +33,7 @@ class Jagged:
     A batch holds one for each column of lists, strings or binary. The items of strings and binary
     are bytes; strings are in UTF-8. Lists of lists and lists of strings have one level of offsets
     per nesting: ``values`` is then a Jagged too, and its rows are the items of this one. B lists
-    with S strings and N bytes in total are::
+    with S strings and N bytes in total are:
 
         Jagged(values=Jagged(values=uint8 [N], offsets=int64 [S + 1]), offsets=int64 [B + 1])
 
@@ -39,7 +41,7 @@ class Jagged:
     ``j[mask]`` and ``j[numbers]`` are a Jagged of fewer rows. Take the two tensors by name,
     ``j.values`` and ``j.offsets``. torch's pin_memory, DataLoader workers and pytrees move both.
 
-    Many operations take the two tensors unchanged, for example a sum of embeddings per row::
+    Many operations take the two tensors unchanged, for example a sum of embeddings per row:
 
         F.embedding_bag(j.values, weight, j.offsets, include_last_offset=True, mode="sum")
 
@@ -244,8 +246,9 @@ class Jagged:
             ValueError: ``pad_to`` is negative.
         """
         lengths = self.lengths
-        width = _checked_pad_to(pad_to)
-        if width is None:
+        if pad_to is not None:
+            width = checked_int("pad_to", pad_to, 0, 2**63, " or None")
+        else:
             width = int(lengths.max()) if len(self) else 0
         return torch.arange(width, device=lengths.device) < lengths[:, None]
 
@@ -460,39 +463,31 @@ def _offsets_of(rows: list[Any]) -> Tensor:
     return torch.tensor(list(accumulate(map(len, rows), initial=0)), dtype=torch.int64)
 
 
-def _checked_pad_to(pad_to: Any) -> int | None:
-    if pad_to is None:
-        return None
-    if isinstance(pad_to, bool) or not isinstance(pad_to, int | np.integer):
-        raise TypeError(f"pad_to must be an int or None; got {pad_to!r}")
-    if pad_to < 0:
-        raise ValueError(f"pad_to must not be negative; got {pad_to}")
-    return int(pad_to)
-
-
 def _checked_pad_value(value: Any, dtype: torch.dtype) -> int | float | bool:
     """Return ``value`` as a bool, int or float of Python, as ``dtype`` demands."""
-    number = value.item() if isinstance(value, np.generic) else value
+    number = plain_number(value)
     if not isinstance(number, bool | int | float):
         raise TypeError(f"pad_value must be a number or bool; got {value!r}")
-    if dtype == torch.bool:
-        convert: type[bool | int | float] = bool
-        fits = number in (0, 1)
-    elif dtype.is_floating_point:
-        convert = float
-        # Infinity and NaN are values too.
-        largest = torch.finfo(dtype).max
-        fits = abs(number) <= largest or number in _NOT_FINITE or number != number
-    else:
-        convert = int
-        limits = torch.iinfo(dtype)
-        fits = limits.min <= number <= limits.max and number == int(number)
-    if not fits:
+    fitting = in_dtype(number, dtype)
+    if fitting is None:
         raise ValueError(
             "pad_value must be representable in the dtype of the values, "
             f"{_name_of(dtype)}; got {value!r}"
         )
-    return convert(number)
+    return fitting
+
+
+def in_dtype(value: int | float | bool, dtype: torch.dtype) -> int | float | bool | None:
+    """Return a number as the bool, int or float that `dtype` holds; None if it does not fit."""
+    if dtype == torch.bool:
+        return bool(value) if value in (0, 1) else None
+    if dtype.is_floating_point:
+        # Rounding is fine; infinity and NaN are values too.
+        fits = abs(value) <= torch.finfo(dtype).max or value in _NOT_FINITE or value != value
+        return float(value) if fits else None
+    limits = torch.iinfo(dtype)
+    fits = limits.min <= value <= limits.max and value == int(value)
+    return int(value) if fits else None
 
 
 def _name_of(dtype: torch.dtype) -> str:

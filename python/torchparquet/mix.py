@@ -9,7 +9,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Self, get_args
 
-from torchparquet._impl.batches.iterable_only import IterableOnly
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.checks import checked_int, explaining_arguments
 from torchparquet._impl.functions.transforms import Processor, Transform
@@ -18,12 +17,13 @@ from torchparquet._impl.mixing.mix_order import MixOptions, Stopping
 from torchparquet._impl.mixing.mix_session import Member, MixSession
 from torchparquet._impl.mixing.mixture import BatchMixture, Mixture
 from torchparquet._impl.mixing.row_mixing import RowMixture
-from torchparquet._impl.ranks.orphans import end_orphaned_worker
-from torchparquet._impl.ranks.sharding import (
-    in_worker,
+from torchparquet._impl.ranks.loaders import (
+    IterableOnly,
+    end_orphaned_worker,
     num_workers_of_caller,
     refuse_second_batching,
 )
+from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet.dataset import ParquetDataset
 from torchparquet.unbatched import UnbatchedDataset
 

@@ -36,10 +36,6 @@ class Order:
             whose number of ranks divides it, with the same product of ranks and `batch_size`. With
             both `drop_last` and `even="none"` it must equal the number of ranks. None: each world
             has batches of its own.
-
-    Raises:
-        TypeError: An argument has a wrong type.
-        ValueError: An argument is out of its range.
     """
 
     balance: Balance = "rows"
@@ -56,6 +52,16 @@ class Order:
             object.__setattr__(self, "canonical_world_size", size)
 
 
+def _pairs(
+    argument: str, values: Mapping[str, Any], given: object
+) -> tuple[tuple[str, Number], ...]:
+    """Return numbers by column as pairs."""
+    pairs = tuple((name, plain_number(value)) for name, value in values.items())
+    if not all(isinstance(value, _NUMBERS) for _, value in pairs):
+        raise TypeError(f"{argument} must be a number or a dict of numbers; got {given!r}")
+    return pairs
+
+
 @dataclass(frozen=True)
 class Ranks:
     """Which processes are the data-parallel ranks, where torch.distributed's world is not.
@@ -70,10 +76,6 @@ class Ranks:
         store: A store of torch.distributed, for `even="dynamic"`. All processes that get the same
             store share the rows of a pass, whatever their ranks. None for the store that
             torch.distributed was initialised with.
-
-    Raises:
-        TypeError: An argument has a wrong type.
-        ValueError: Arguments do not go together.
     """
 
     mesh: DeviceMesh | None = None
@@ -108,10 +110,6 @@ class Ahead:
         threads: How many threads: for functions that release the GIL, such as image decoders.
         processes: How many processes: for functions that hold the GIL. Functions must be picklable.
             Tensors are sent both ways through shared memory. Not with DataLoader workers.
-
-    Raises:
-        TypeError: An argument has a wrong type.
-        ValueError: Both are given, or none, or a number is out of its range.
     """
 
     function: Callable[[dict[str, Any]], dict[str, Any]] | None = None
@@ -173,10 +171,6 @@ class Pack:
               documents begin, and the end. ``"max_seqlen"``, an int, the longest length. Padding
               counts as a document.
             - ``"both"``, or ``"none"``.
-
-    Raises:
-        TypeError: An argument has a wrong type.
-        ValueError: An argument is out of its range.
     """
 
     columns: str | Sequence[str]
@@ -234,11 +228,7 @@ class Pack:
                 f"{argument} must have a number for each packed column, {list(self.names)}; got "
                 f"{given!r}"
             )
-        values = {name: plain_number(value) for name, value in values.items()}
-        for value in values.values():
-            if not isinstance(value, _NUMBERS):
-                raise TypeError(f"{argument} must be a number or a dict of numbers; got {given!r}")
-        return tuple((name, values[name]) for name in self.names)
+        return _pairs(argument, {name: values[name] for name in self.names}, given)
 
 
 @dataclass(frozen=True)
@@ -264,10 +254,6 @@ class ByLength:
         padding: The value of padding: a number for `column`, or a dict from list column to number
             for others too.
         multiple_of: L is rounded up to a multiple of this, within `max_tokens`.
-
-    Raises:
-        TypeError: An argument has a wrong type.
-        ValueError: An argument is out of its range, or the wrong ones are given together.
     """
 
     column: str
@@ -291,17 +277,8 @@ class ByLength:
                 self._set(name, tuple(checked_int(name, value, least, _MAX) for value in values))
         self._check_together()
         given: Any = self.padding
-        if isinstance(given, tuple | Mapping):
-            padding = {self.column: 0} | dict(given)
-        else:
-            padding = {self.column: given}
-        padding = {name: plain_number(value) for name, value in padding.items()}
-        for value in padding.values():
-            if not isinstance(value, int | float):
-                raise TypeError(
-                    f"padding must be a number or a dict of numbers; got {self.padding!r}"
-                )
-        self._set("padding", tuple(padding.items()))
+        named = dict(given) if isinstance(given, tuple | Mapping) else {self.column: given}
+        self._set("padding", _pairs("padding", {self.column: 0} | named, given))
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -353,13 +330,7 @@ class Split:
     by: str | None = None
 
     def __post_init__(self) -> None:
-        """Check every field.
-
-        Raises:
-            TypeError: A field has a wrong type.
-            ValueError: The fractions are not positive or do not add up to 1, or the name is of
-                no part.
-        """
+        """Check every field."""
         parts: Any = self.parts
         if not isinstance(parts, Mapping) or not parts:
             raise TypeError(f"split needs a dict of fractions, got {self.parts!r}")

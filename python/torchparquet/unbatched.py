@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchparquet._impl.batches.iterable_only import IterableOnly
-from torchparquet._impl.batches.rows import Row
+from torchparquet._impl.batches.batch_rows import Row
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.functions.transforms import Processor, Transform, Transforms
 from torchparquet._impl.metrics.read_metrics import Metrics
 from torchparquet._impl.mixing.row_iteration import RowIteration, RowSession
-from torchparquet._impl.ranks.orphans import end_orphaned_worker
-from torchparquet._impl.ranks.sharding import in_worker, num_workers_of_caller
+from torchparquet._impl.ranks.loaders import (
+    IterableOnly,
+    end_orphaned_worker,
+    num_workers_of_caller,
+)
+from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.session.dataset_session import DatasetSession
 
 
@@ -83,7 +86,7 @@ class UnbatchedDataset(IterableOnly[Row]):
         if not isinstance(session, DatasetSession):
             raise TypeError("rows of a mix have no len; the mix has one, in batches")
         num_workers = 0 if in_worker() else num_workers_of_caller(self)
-        return sum(reach.end_rows for reach in session.reaches(num_workers))
+        return session.end_rows(num_workers)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the latest iteration: the rows that it has returned.

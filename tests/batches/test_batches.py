@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -16,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.fixtures.datasets import opener
 from tests.fixtures.parquet_files import (
+    assert_reads_as,
     batch_lengths,
     gathered,
     id_files,
@@ -25,12 +24,8 @@ from tests.fixtures.parquet_files import (
     same_bits,
     stored_values,
     validity,
-    with_nulls,
     write,
 )
-from tests.oracles.window_oracle import rows_of_share
-from torchparquet._impl.plan.epoch_plan import EpochPlan
-from torchparquet._impl.plan.plan_options import PlanOptions
 
 FILES = ([100, 37, 0, 250], [1, 1, 90], [0], [64, 64, 64])  # 671 rows in 11 row groups
 ROW_GROUPS = [rows for file in FILES for rows in file]
@@ -45,45 +40,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
 dataset = opener(rank=0, world_size=1, batch_size=50, columns=["id"])
 
 
-def planned_rows(epoch: int = 0, rank: Any = 0, **options: Any) -> Any:
-    """The row ids of a share, the batches they stand in, and which of them are repeats."""
-    window = 8 if options.get("shuffle") else 0
-    options = {"shuffle_window": window, **options}
-    share = EpochPlan(np.array(ROW_GROUPS), PlanOptions(epoch=epoch, **options)).share(rank)
-    first = np.cumsum([0, *ROW_GROUPS])
-    delivered = rows_of_share(share)
-    rows = np.array([first[group] + row for group, row, _ in delivered], dtype=np.int64)
-    if options["batch_size"] is None:
-        lengths = share.batch_sizes.tolist()
-    else:
-        lengths = batch_lengths(len(rows), options["batch_size"])
-    return rows, lengths, np.array([valid for _, _, valid in delivered], dtype=bool)
-
-
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 7, 50, 64, 671, 1000])
-@pytest.mark.filterwarnings("ignore:this epoch has no step")
 def test_lengths_and_rows(folder: Any, batch_size: int, drop_last: bool) -> None:
-    batches = list(
-        dataset(folder, batch_size=batch_size, drop_last=drop_last, columns=None, nulls=0)
-    )
+    options = {"batch_size": batch_size, "drop_last": drop_last, "columns": None, "nulls": 0}
+    planned = dataset(folder, **options)
     lengths = batch_lengths(NUM_ROWS, batch_size, drop_last)
+    assert len(planned) == len(lengths)
+    if not lengths:
+        with pytest.warns(UserWarning, match="no step"):
+            assert list(planned) == []
+        return
+    batches = list(planned)
     assert [len(batch["id"]) for batch in batches] == lengths
     ids = np.arange(sum(lengths))
-    if not batches:
-        return
     read = gathered(batches)
     assert list(read) == ["id", "x", "even"]
     assert same_bits(read["id"], ids)
     assert same_bits(read["x"], ids.astype(np.float32))
     assert same_bits(read["even"], np.where(ids % 2, 0, ids).astype(np.int32))
-
-
-def test_no_step_at_all_is_an_empty_pass_with_a_warning(folder: Any) -> None:
-    planned = dataset(folder, batch_size=1000, drop_last=True)
-    assert len(planned) == 0
-    with pytest.warns(UserWarning, match="no step"):
-        assert list(planned) == []
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -98,133 +73,42 @@ def test_batch_size_none_is_one_batch_per_row_group(folder: Any, shuffle: bool) 
     assert len(planned) == len(batches)
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("drop_last", [False, True])
-@pytest.mark.parametrize("batch_size", [16, None])
-@pytest.mark.parametrize("world_size", [1, 2, 3, 16])
-@pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
-@pytest.mark.filterwarnings("ignore:this epoch has no step")
-@pytest.mark.mostly_long(every=3)
-def test_each_rank_reads_what_the_plan_says(
-    folder: Any, even: str, world_size: int, batch_size: int | None, drop_last: bool, shuffle: bool
-) -> None:
-    options: dict[str, Any] = {
-        "even": even,
-        "world_size": world_size,
-        "batch_size": batch_size,
-        "drop_last": drop_last,
-        "shuffle": shuffle,
-        "seed": 3,
-    }
-    steps, once = [], []
-    for rank in range(world_size):
-        planned = dataset(folder, rank=rank, row_ids=True, **options)
-        rows, lengths, valid = planned_rows(rank=rank, **options)
-        batches = list(planned)
-        assert [len(batch["id"]) for batch in batches] == lengths
-        steps.append(len(batches))
-        if not batches:
-            continue
-        read = gathered(batches)
-        assert same_bits(read["id"], rows)
-        assert same_bits(read["row.id"], rows)
-        assert ("row.valid" in read) == (even == "pad")
-        if even == "pad":
-            assert same_bits(read["row.valid"], valid)
-        once.append(rows[valid])
-    delivered = np.concatenate([*once, np.empty(0, np.int64)])
-    if even != "none":
-        assert len(set(steps)) == 1
-    if even == "none" or (even == "pad" and not drop_last):
-        if not drop_last or batch_size is None:
-            assert sorted(delivered) == list(range(NUM_ROWS))
-    elif even == "split" and not drop_last:
-        assert set(delivered) == set(range(NUM_ROWS))
-        assert len(delivered) - NUM_ROWS < world_size
-    assert len(set(delivered)) == len(delivered) or even == "split"
-
-
 def test_length_is_that_of_the_pass(folder: Any) -> None:
     for even, world_size in itertools.product(["split", "drop", "pad", "none"], [1, 3]):
         for rank in range(world_size):
             planned = dataset(folder, even=even, rank=rank, world_size=world_size, batch_size=9)
-            length = len(planned)
-            assert length == planned.num_steps() == sum(1 for _ in planned)
-            assert len(planned) == length
-
-
-def test_row_ids_count_over_all_files_in_any_order(folder: Any) -> None:
-    read = gathered(dataset(folder, row_ids=True, shuffle=True, seed=1, columns=["x", "id"]))
-    assert same_bits(read["row.id"], read["id"])
-    assert not same_bits(read["row.id"], np.arange(NUM_ROWS))
-
-
-def test_row_ids_follow_the_order_of_the_paths(folder: Any) -> None:
-    paths = [f"{folder}/{number:03}.parquet" for number in (3, 0)]
-    read = gathered(dataset(paths, row_ids=True))
-    assert same_bits(read["row.id"], np.arange(192 + 387))
-    assert same_bits(read["id"], np.r_[479:671, 0:387].astype(np.int64))
+            assert len(planned) == planned.num_steps() == sum(1 for _ in planned) == len(planned)
 
 
 # Epochs.
 
 
-def epoch_order(folder: Any, **options: Any) -> Any:
-    return ids_of(dataset(folder, shuffle=True, **options))
-
-
 def test_each_pass_is_the_next_epoch(folder: Any) -> None:
-    planned = dataset(folder, shuffle=True)
+    planned = dataset(folder, shuffle=True, row_ids=True)
     passes = [ids_of(planned) for _ in range(3)]
     for epoch, ids in enumerate(passes):
-        rows, _, _ = planned_rows(epoch, batch_size=50, shuffle=True)
-        assert ids == rows.tolist()
+        fresh = dataset(folder, shuffle=True)
+        fresh.set_epoch(epoch)
+        assert ids_of(fresh) == ids
+        assert sorted(ids) == list(range(NUM_ROWS))
     assert len({tuple(ids) for ids in passes}) == 3
     planned.set_epoch(1)
-    assert ids_of(planned) == passes[1]
+    batches = list(planned)
+    assert [row for batch in batches for row in batch["row.id"].tolist()] == passes[1]
     assert ids_of(planned) == passes[2]
     planned.set_epoch(0)
     assert planned.epoch == 0
-    assert ids_of(planned) == passes[0]
-
-
-def test_a_pass_left_early_is_a_pass(folder: Any) -> None:
-    planned = dataset(folder, shuffle=True)
     left = iter(planned)
     for _ in range(2):  # one would be a look
         next(left)
-    second = ids_of(planned)
-    assert second == planned_rows(1, batch_size=50, shuffle=True)[0].tolist()
-
-
-def test_unshuffled_epochs_are_the_same(folder: Any) -> None:
-    planned = dataset(folder)
-    assert ids_of(planned) == ids_of(planned) == list(range(NUM_ROWS))
+    assert ids_of(planned) == passes[1]
 
 
 def test_seed_shapes_the_order(folder: Any) -> None:
-    orders = {seed: epoch_order(folder, seed=seed) for seed in (0, 1, 2**64 - 1)}
-    assert len({tuple(order) for order in orders.values()}) == 3
-    assert epoch_order(folder, seed=1) == orders[1]
-
-
-def test_order_is_the_same_for_any_threads_and_memory(folder: Any) -> None:
-    first = epoch_order(folder, seed=4, shuffle_window=2)
-    for threads, memory, batch_size in itertools.product(
-        (1, 2, 3, 4), ("1GiB", 40_000, 25_000), (7, 50)
-    ):
-        options: dict[str, Any] = {
-            "num_threads": threads,
-            "max_memory": memory,
-            "batch_size": batch_size,
-        }
-        assert epoch_order(folder, seed=4, shuffle_window=2, **options) == first, options
-
-
-def test_a_copy_reads_the_same(folder: Any) -> None:
-    planned = dataset(folder, shuffle=True, seed=9)
-    copy = pickle.loads(pickle.dumps(planned))
-    assert ids_of(copy) == ids_of(dataset(folder, shuffle=True, seed=9))
+    seeds = (0, 1, 2**64 - 1, 1)
+    orders = [ids_of(dataset(folder, shuffle=True, seed=seed)) for seed in seeds]
+    assert len(set(map(tuple, orders))) == 3
+    assert orders[1] == orders[3]
 
 
 # Memory.
@@ -249,16 +133,8 @@ def test_large_row_groups_with_memory_for_two_batches(
     table = kinds_table(20_011, ["int64", "bool", "float32"], ["some null", "required"], 50)
     path = write(tmp_path / "a.parquet", table, row_group_size=15_000, data_page_size=4000)
     slab_bytes = sum(64 * (batch_size * width // 64 + 2) for width in (8, 8, 1, 1, 4, 4) + (1,) * 6)
-    read = read_all(
-        path,
-        nulls="mask",
-        batch_size=batch_size,
-        num_threads=num_threads,
-        max_memory=2 * slab_bytes,
-    )
-    for name in table.column_names:
-        assert same_bits(read[name], stored_values(table[name])), name
-        assert same_bits(read[f"{name}.valid"], validity(table[name])), name
+    options = {"num_threads": num_threads, "max_memory": 2 * slab_bytes}
+    assert_reads_as(table, path, batch_size=batch_size, **options)
 
 
 def test_every_batch_may_be_kept(folder: Any) -> None:
@@ -278,16 +154,11 @@ def test_one_tensor_keeps_its_batch(folder: Any) -> None:
     planned = dataset(folder, batch_size=5, max_memory=4000, columns=["id", "x"])
     columns = [batch["x"][2:] for batch in planned]
     planned.close()
-    rest = ids_of(planned)
-    assert rest == list(range(NUM_ROWS))
+    assert ids_of(planned) == list(range(NUM_ROWS))
     expected = [row for row in range(NUM_ROWS) if row % 5 >= 2]
     assert [int(row) for column in columns for row in column] == expected
-
-
-def test_batches_written_to_do_not_touch_others(folder: Any) -> None:
-    planned = dataset(folder, batch_size=5, columns=["id", "x"])
     kept = []
-    for batch in planned:
+    for batch in planned:  # what is written to one does not touch others
         kept.append(batch["id"].tolist())
         for tensor in batch.values():
             tensor.fill_(-1)
@@ -297,59 +168,19 @@ def test_batches_written_to_do_not_touch_others(folder: Any) -> None:
 # Iterators.
 
 
-def test_two_iterators_at_once_are_two_epochs(folder: Any) -> None:
-    planned = dataset(folder, shuffle=True, batch_size=20)
-    streams = [iter(planned), iter(planned)]
-    ids: Any = [[], []]
-    for batches in itertools.zip_longest(*streams):
-        for rows, batch in zip(ids, batches, strict=True):
-            rows.extend(batch["id"].tolist())
-    for epoch, rows in enumerate(ids):
-        assert rows == planned_rows(epoch, batch_size=20, shuffle=True)[0].tolist()
-
-
-def test_an_iterator_at_its_end_stays_there(folder: Any) -> None:
-    iterator = iter(dataset(folder))
-    assert len(list(iterator)) == 14
-    for _ in range(3):
-        with pytest.raises(StopIteration):
-            next(iterator)
-
-
-def test_close_ends_iterators_but_not_the_data_set(folder: Any) -> None:
-    planned = dataset(folder, batch_size=5, max_memory=4000)
-    iterator = iter(planned)
-    first = next(iterator)
-    planned.close()
-    planned.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        next(iterator)
-    assert first["id"].tolist() == [0, 1, 2, 3, 4]
-    assert ids_of(planned) == list(range(NUM_ROWS))
-
-
 # Any table against pyarrow.
 
 
 @st.composite
 def reads(draw: Any) -> dict[str, Any]:
     num_rows = draw(st.integers(1, 3000))
-    kinds = draw(
-        st.lists(
-            st.sampled_from(["bool", "int8", "int32", "int64", "float16", "float64"]),
-            min_size=1,
-            max_size=3,
-            unique=True,
-        )
-    )
+    known = ["bool", "int8", "int32", "int64", "float16", "float64"]
+    kinds = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
+    nulls = draw(st.sampled_from([["required", "some null"], ["long runs"], ["all null"]]))
+    distinct, seed = draw(st.sampled_from([None, 1, 2, 9, 300])), draw(st.integers(0, 10))
+    batch_sizes = st.one_of(st.none(), st.integers(max(1, num_rows // 50), 4000))
     return {
-        "table": kinds_table(
-            num_rows,
-            kinds,
-            draw(st.sampled_from([["required", "some null"], ["long runs"], ["all null"]])),
-            draw(st.sampled_from([None, 1, 2, 9, 300])),
-            draw(st.integers(0, 10)),
-        ),
+        "table": kinds_table(num_rows, kinds, nulls, distinct, seed),
         "write": {
             "row_group_size": draw(st.integers(max(1, num_rows // 20), num_rows + 1)),
             "data_page_size": draw(st.sampled_from([1, 100, 2000, 2**20])),
@@ -361,21 +192,13 @@ def reads(draw: Any) -> dict[str, Any]:
             "write_page_checksum": draw(st.booleans()),
         },
         "read": {
-            "batch_size": draw(st.one_of(st.none(), st.integers(max(1, num_rows // 50), 4000))),
+            "batch_size": draw(batch_sizes),
             "num_threads": draw(st.integers(1, 4)),
             "shuffle": draw(st.booleans()),
             "seed": draw(st.integers(0, 5)),
         },
         "max_slabs": draw(st.sampled_from([None, 2, 3])),
     }
-
-
-def as_one_group(table: pa.Table) -> Any:
-    """The columns of one kind as one [B, F] tensor each."""
-    groups: dict[Any, Any] = {}
-    for name in table.column_names:
-        groups.setdefault(name.split()[0], []).append(name)
-    return groups
 
 
 @settings(max_examples=60, deadline=None)
@@ -390,18 +213,15 @@ def test_any_table_any_pages_any_batches(
         widths = sum(1 + max(1, field.type.bit_width // 8) for field in table.schema)
         room = rows * (widths + 8) + 64 * (2 * table.num_columns + 2)
         options = {**options, "max_memory": case["max_slabs"] * room}
-    groups = as_one_group(table)
-    read = read_all(
-        path,
-        columns=groups if grouped else None,
-        nulls="mask",
-        row_ids=True,
-        **options,
-    )
+    # The columns of one kind as one [B, F] tensor each.
+    groups: Any = {}
+    for name in table.column_names:
+        groups.setdefault(name.split()[0], []).append(name)
+    columns = groups if grouped else None
+    read = read_all(path, columns=columns, nulls="mask", row_ids=True, **options)
     order = read["row.id"]
     assert sorted(order.tolist()) == list(range(table.num_rows))
-    if not options["shuffle"]:
-        assert same_bits(order, np.arange(table.num_rows))
+    assert options["shuffle"] or same_bits(order, np.arange(table.num_rows))
     oracle = pq.read_table(path)
     for kind, names in groups.items():
         values = [stored_values(oracle[name])[order] for name in names]
@@ -413,58 +233,3 @@ def test_any_table_any_pages_any_batches(
         for place, name in enumerate(names):
             assert same_bits(read[name], values[place]), name
             assert same_bits(read[f"{name}.valid"], valid[place]), name
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    files=st.lists(st.lists(st.integers(0, 40), max_size=4), min_size=1, max_size=4).filter(
-        lambda files: sum(map(sum, files)) > 0
-    ),
-    world_size=st.integers(1, 5),
-    batch_size=st.one_of(st.none(), st.integers(1, 60)),
-    even=st.sampled_from(["split", "pad", "none"]),
-    epoch=st.integers(0, 3),
-)
-def test_ranks_together_read_every_row(
-    tmp_path_factory: pytest.TempPathFactory,
-    files: Any,
-    world_size: int,
-    batch_size: Any,
-    even: Any,
-    epoch: int,
-) -> None:
-    folder = id_files(tmp_path_factory.mktemp("ranks") / "data", *files)
-    num_rows, seen, lengths = sum(map(sum, files)), [], []
-    for rank in range(world_size):
-        planned = dataset(
-            folder,
-            rank=rank,
-            world_size=world_size,
-            batch_size=batch_size,
-            even=even,
-            shuffle=True,
-            num_threads=2,
-        )
-        planned.set_epoch(epoch)
-        batches = list(planned)
-        lengths.append(len(batches))
-        for batch in batches:
-            kept = batch["row.valid"] if even == "pad" else slice(None)
-            seen.extend(batch["id"][kept].tolist())
-    assert set(seen) == set(range(num_rows))
-    assert len(seen) - num_rows < (world_size if even == "split" else 1)
-    assert even == "none" or len(set(lengths)) == 1
-
-
-def test_nulls_at_every_border(tmp_path: Path) -> None:
-    """Nulls first and last in pages, row groups and batches."""
-    ids = np.arange(400)
-    for null in (ids % 20 == 0, ids % 20 == 19, (ids // 20) % 2 == 0, ids != 200):
-        table = pa.table({"x": with_nulls(pa.array(ids), null)})
-        path = write(
-            tmp_path / "a.parquet", table, row_group_size=100, data_page_size=1, write_batch_size=20
-        )
-        for batch_size in (1, 10, 20, 21, 100, 400):
-            read = read_all(path, nulls="mask", batch_size=batch_size)
-            assert same_bits(read["x"], np.where(null, 0, ids))
-            assert same_bits(read["x.valid"], ~null)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -13,7 +14,6 @@ import pytest
 
 from tests.fixtures.parquet_files import (
     KINDS,
-    assert_reads_as,
     random_array,
     read_all,
     same_bits,
@@ -60,63 +60,44 @@ def numbers(tmp_path_factory: Any) -> Any:
     return table, write(path, table, row_group_size=900)
 
 
-def test_mask_keeps_values_and_says_where_they_are(every_kind: Any) -> None:
-    table, path = every_kind
-    assert_reads_as(table, path, batch_size=333)
-
-
-def test_mask_without_nulls_is_all_true(tmp_path: Path) -> None:
-    table = table_of(["int32", "bool", "float64"], null_share=0)
-    assert_reads_as(table, write(tmp_path / "a.parquet", table))
-    schema = pa.schema([field.with_nullable(False) for field in table.schema])
-    assert_reads_as(table, write(tmp_path / "b.parquet", table.cast(schema)))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_fill_of_every_kind(every_kind: Any, kind: Any) -> None:
     table, path = every_kind
     fill = FILLS.get(kind, 7)
-    read = read_all(path, columns={"x": Column(kind, nulls=fill)}, batch_size=333)
-    assert list(read) == ["x"]
+    columns = {"x": Column(kind, nulls=fill), "m": Column(kind, nulls="mask")}
+    read = read_all(path, columns=columns, batch_size=333)
+    assert list(read) == ["x", "m", "m.valid"]
     assert same_bits(read["x"], stored_values(table[kind], fill))
+    assert same_bits(read["m"], stored_values(table[kind]))
+    assert same_bits(read["m.valid"], validity(table[kind]))
 
 
 @pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("how", ["by default", "per column", "data set"])
-def test_nan_for_floats(every_kind: Any, kind: str, how: str) -> None:
+def test_nan_for_floats(every_kind: Any, kind: str) -> None:
     table, path = every_kind
-    columns = {"x": Column(kind, nulls="nan")} if how == "per column" else {"x": kind}
-    nulls = "nan" if how == "data set" else None
-    read = read_all(path, columns=columns, nulls=nulls)
-    # The NaN of a null is numpy's quiet one, the values keep their own bits.
-    assert same_bits(read["x"], stored_values(table[kind], np.nan))
-
-
-@pytest.mark.parametrize("fill", [float("inf"), -0.0, 0.1])
-def test_float_fills(every_kind: Any, fill: float) -> None:
-    table, path = every_kind
-    for kind in ("float16", "float32", "float64"):
-        read = read_all(path, columns={"x": Column(kind, nulls=fill)})
-        assert same_bits(read["x"], stored_values(table[kind], fill)), kind
+    for column, nulls in ((kind, None), (Column(kind, nulls="nan"), None), (kind, "nan")):
+        read = read_all(path, columns={"x": column}, nulls=nulls)
+        # The NaN of a null is numpy's quiet one, the values keep their own bits.
+        assert same_bits(read["x"], stored_values(table[kind], np.nan))
 
 
 def test_column_overrules_the_data_set(numbers: Any) -> None:
     table, path = numbers
     columns = {
-        "f": "f",
-        "nan": Column("f", nulls="nan"),
-        "i": Column("i", nulls="mask"),
-        "j": "j",
+        **{"f": "f", "nan": Column("f", nulls="nan"), "i": Column("i", nulls="mask"), "j": "j"},
         "k": Column("k", nulls="error"),
     }
     read = read_all(path, columns=columns, nulls=-1)
-    assert list(read) == ["f", "nan", "i", "i.valid", "j", "k"]
-    assert same_bits(read["f"], stored_values(table["f"], -1))
-    assert same_bits(read["nan"], stored_values(table["f"], np.nan))
-    assert same_bits(read["i"], stored_values(table["i"]))
-    assert same_bits(read["i.valid"], validity(table["i"]))
-    assert same_bits(read["j"], stored_values(table["j"], -1))
-    assert same_bits(read["k"], stored_values(table["k"]))
+    expected = {
+        "f": stored_values(table["f"], -1),
+        "nan": stored_values(table["f"], np.nan),
+        "i": stored_values(table["i"]),
+        "i.valid": validity(table["i"]),
+        "j": stored_values(table["j"], -1),
+        "k": stored_values(table["k"]),
+    }
+    assert list(read) == list(expected)
+    assert all(same_bits(read[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize("batch_size", [1, 100, 2048, None])
@@ -133,61 +114,37 @@ def test_groups_mask_and_fill_each_place(numbers: Any, batch_size: int | None) -
     assert same_bits(read["f"], stored_values(table["f"], np.nan))
 
 
-def test_error_names_the_place_and_the_way_out(tmp_path: Path) -> None:
-    """Row 1234 of the second row group of the second file, deep within a page."""
-    ids = np.arange(4000)
-    folder = tmp_path / "data"
-    write(folder / "a.parquet", pa.table({"x": ids, "y": ids}), row_group_size=2000)
-    mask = (ids == 3234) | (ids == 3900)
-    table = pa.table({"x": ids, "y": pa.array(ids, mask=mask)})
-    path = write(folder / "b.parquet", table, row_group_size=2000)
-    with pytest.raises(NullValueError) as caught:
-        read_all(str(folder))
-    message = str(caught.value)
-    assert message.startswith("""column 'y' has a null (nulls={"y": 0} """)
-    for part in (path, "row group 1", "row 1234", '"mask"'):
-        assert part in message, part
-    assert isinstance(caught.value, ValueError)
-
-
 @pytest.mark.parametrize("page_rows", [50, 10**6])
 @pytest.mark.parametrize("batch_size", [1, 64, 999, 10**5])
 def test_error_names_the_row_wherever_pages_and_batches_end(
     tmp_path: Path, batch_size: int, page_rows: int
 ) -> None:
     ids = np.arange(6000)
-    table = pa.table({"x": pa.array(ids, mask=ids == 4321)})
-    path = write(
-        tmp_path / "a.parquet",
-        table,
-        row_group_size=3000,
-        data_page_size=1,
-        write_batch_size=page_rows,
-    )
-    for memory in ("1GiB", max(200, 2 * batch_size) * 64):
-        dataset = ParquetDataset(
-            path, batch_size=batch_size, rank=0, world_size=1, max_memory=memory
-        )
-        with pytest.raises(NullValueError, match=r"row 1321\b.*row group 1\b"):
-            list(dataset)
+    numbers = pa.array(ids, mask=ids == 4321)
+    layout = {"row_group_size": 3000, "data_page_size": 1, "write_batch_size": page_rows}
+    for array, way in ((numbers, r"\"v\": 0"), (numbers.cast(pa.string()), '"empty"')):
+        path = write(tmp_path / "a.parquet", pa.table({"u": ids, "v": array}), **layout)
+        for memory in ("1GiB", max(200, 2 * batch_size) * 128):
+            options: Any = {"batch_size": batch_size, "max_memory": memory}
+            message = rf"^column 'v' has a null .*{way}.*row 1321\b.*a\.parquet.*row group 1\b"
+            with pytest.raises(NullValueError, match=message) as caught:
+                list(ParquetDataset(path, rank=0, world_size=1, **options))
+            assert '"mask"' in str(caught.value)
+            assert isinstance(caught.value, ValueError)
 
 
 @pytest.mark.parametrize("policy", [None, "error"])
 def test_error_is_the_default_except_for_floats(numbers: Any, policy: str | None) -> None:
-    _, path = numbers
-    with pytest.raises(NullValueError, match="'i'"):
-        read_all(path, columns=["i"], nulls=policy)
+    table, path = numbers
+    assert same_bits(read_all(path, columns=["k"], nulls=policy)["k"], stored_values(table["k"]))
+    for columns, name in ((["i"], "'i'"), ({"g": ["k", "j"]}, r"column 'j' of 'g' .*row 0\b")):
+        with pytest.raises(NullValueError, match=name):
+            read_all(path, columns=columns, nulls=policy)
     if policy is None:
         assert np.isnan(read_all(path, columns=["f"])["f"][::7]).all()
     else:
         with pytest.raises(NullValueError, match="'f'"):
             read_all(path, columns=["f"], nulls=policy)
-
-
-def test_error_in_a_group_names_its_column(numbers: Any) -> None:
-    _, path = numbers
-    with pytest.raises(NullValueError, match=r"column 'j' of 'g' .*row 0\b"):
-        read_all(path, columns={"g": ["k", "j"]})
 
 
 def test_the_way_out_is_for_all_columns_with_nulls(tmp_path: Path) -> None:
@@ -268,27 +225,6 @@ def test_each_column_of_a_tensor_has_a_value_for_its_nulls(numbers: Any) -> None
         ).load_state_dict(state)
 
 
-@pytest.mark.parametrize(
-    ("source", "nulls", "match"),
-    [
-        (["i", "j"], {"k": 0}, "not among them: 'k'"),
-        ("i", {"i": 0}, "for the columns of one tensor"),
-        (["i", "j"], {"i": "mask"}, "all columns of a tensor"),
-        (["i", "j"], {"i": "none"}, "nulls must be"),
-        (["i", "j"], (1, 2), "nulls must be"),
-        ([Column("i", nulls=0), "j"], None, r"nulls=\{"),
-    ],
-)
-def test_policies_by_column_that_are_refused(source: Any, nulls: Any, match: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=match):
-        Column(source, nulls=nulls)
-
-
-def test_nullable_without_nulls_is_no_error(numbers: Any) -> None:
-    table, path = numbers
-    assert same_bits(read_all(path, columns=["k"])["k"], stored_values(table["k"]))
-
-
 def null_at(folder: Any, *places: Any) -> Any:
     """20 row groups of 100 rows; column x of places[0] is null there, y of places[1]."""
     ids = np.arange(2000)
@@ -320,35 +256,21 @@ def test_batches_before_the_null_arrive_whole(
 ) -> None:
     """An error takes its place in the order, whatever was decoded ahead of it."""
     path = null_at(tmp_path, 1357)
-    iterator = iter(
-        ParquetDataset(path, batch_size=batch_size, rank=0, world_size=1, num_threads=num_threads)
-    )
-    batches: list[Any] = []
-    with pytest.raises(NullValueError, match=r"row 57\b.*row group 13\b"):
-        batches.extend(iterator)
+    batches, message = batches_until_error(path, batch_size=batch_size, num_threads=num_threads)
+    assert re.search(r"row 57\b.*row group 13\b", message)
     rows = [row for batch in batches for row in batch["x"].tolist()]
     # All batches that end before the row group of the null; at most up to its batch.
     assert rows == list(range(len(rows)))
     assert 1300 // batch_size * batch_size <= len(rows) <= 1357 // batch_size * batch_size
 
 
-def test_a_null_fails_its_own_batch_and_none_before(tmp_path: Path) -> None:
-    path = null_at(tmp_path, 1357)
-    batches, _ = batches_until_error(path, batch_size=10)
-    assert len(batches) == 135
-
-
 def test_the_first_null_in_the_order_is_reported_by_any_number_of_threads(tmp_path: Path) -> None:
     path = null_at(tmp_path, 1800, 650)
-    found = {
-        (len(batches), message)
-        for threads in (1, 2, 3, 4)
-        for memory in ("1GiB", 40_000)
-        for batches, message in [
-            batches_until_error(path, batch_size=100, num_threads=threads, max_memory=memory)
-        ]
-    }
-    assert len(found) == 1
+    found = set()
+    for threads, memory in itertools.product((1, 2, 3, 4), ("1GiB", 40_000)):
+        options = {"num_threads": threads, "max_memory": memory}
+        batches, message = batches_until_error(path, batch_size=100, **options)
+        found.add((len(batches), message))
     ((count, message),) = found
     assert count == 6
     assert "row 50 " in message

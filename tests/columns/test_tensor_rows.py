@@ -72,23 +72,17 @@ def test_null_rows_are_filled_and_masked(tmp_path: Path) -> None:
     kind = pa.list_(pa.list_(pa.int64(), 2), 2)
     rows = [[[1, 2], [3, None]], None, [None, [5, 6]]]
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"x": pa.array(rows, kind)}), path)
+    table = pa.table({"x": pa.array(rows, kind), "t": tensors((2, 3), [1, 0], rows=3)})
+    pq.write_table(table, path)
     filled = [[[1, 2], [3, -1]], [[-1, -1], [-1, -1]], [[-1, -1], [5, 6]]]
     assert batch_of(path, nulls=-1)["x"].tolist() == filled
     batch = batch_of(path, nulls="mask")
     assert batch["x.valid"].tolist() == [True, False, True]
-    assert batch["x.values.valid"].tolist() == [
-        [[one != -1 for one in a] for a in b] for b in filled
-    ]
+    valid = [[[one != -1 for one in a] for a in b] for b in filled]
+    assert batch["x.values.valid"].tolist() == valid
+    assert batch["t"].shape == batch["t.valid"].shape == (3, 3, 2)
     with pytest.raises(NullValueError):
         batch_of(path, nulls="error")
-
-
-def test_masks_of_tensors_have_their_shape(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"t": tensors((2, 3), [1, 0])}), path)
-    batch = batch_of(path, nulls="mask")
-    assert batch["t"].shape == batch["t.valid"].shape == (5, 3, 2)
 
 
 def test_files_of_different_shapes_are_refused(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ import pytest
 import torchparquet
 from tests.fixtures.parquet_files import (
     CODECS,
+    FALLBACK,
     KINDS,
     assert_reads_as,
     column_at,
     first_difference,
     from_bits,
-    id_files,
     kinds_table,
     random_array,
     read_all,
@@ -29,24 +29,23 @@ from tests.fixtures.parquet_files import (
     write,
 )
 from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
-from torchparquet import ParquetDataset
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")
 TEMPORAL = tuple(kind for kind in KINDS if kind.startswith(("date", "time")))
 DECIMALS = tuple(kind for kind in KINDS if kind.startswith("decimal"))
 # NaNs with payloads and signs, infinities, zeros of both signs, subnormals.
-_NAN32, _NAN64, _INF64 = 0x7FC0_0000, 0x7FF8 << 48, 0x7FF0 << 48
+_NAN32, _NAN, _INF = 0x7FC0_0000, 0x7FF8 << 48, 0x7FF0 << 48
 SPECIAL_BITS = {
     "float16": [0x7E00, 0x7C01, 0xFE2A, 0xFFFF, 0x7C00, 0xFC00, 0x8000, 0, 1, 0x83FF],
     "float32": [_NAN32, 0x7F80_0001, 0xFFC1_2345, 2**32 - 1, 0x7F80_0000, 0xFF80_0000, 2**31, 0, 1],
     "float64": [
-        _NAN64,
-        _INF64 + 1,
-        2**63 + _NAN64 + 7,
+        _NAN,
+        _INF + 1,
+        2**63 + _NAN + 7,
         2**64 - 1,
-        _INF64,
-        2**63 + _INF64,
+        _INF,
+        2**63 + _INF,
         2**63,
         0,
     ],
@@ -62,34 +61,21 @@ def data_page_encodings(path: Any, column: Any) -> Any:
 def test_every_kind_and_nullability(tmp_path: Path, codec: Any, version: str) -> None:
     """Dictionary pages of a few values, by each codec and data page version."""
     table = kinds_table(1201, distinct=37)
-    path = write(
-        tmp_path / "a.parquet",
-        table,
-        compression=codec,
-        data_page_version=version,
-        row_group_size=700,
-    )
+    options = {"compression": codec, "data_page_version": version, "row_group_size": 700}
+    path = write(tmp_path / "a.parquet", table, **options)
     assert pq.read_metadata(path).row_group(0).column(5).has_dictionary_page
     assert_reads_as(table, path, batch_size=500)
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-@pytest.mark.parametrize("pages", ["few", "tiny"])
+@pytest.mark.parametrize("sizes", [{}, {"data_page_size": 64, "write_batch_size": 9}], ids=str)
 @pytest.mark.mostly_long(every=3)
-def test_plain(tmp_path: Path, codec: str, version: str, pages: str) -> None:
+def test_plain(tmp_path: Path, codec: str, version: str, sizes: dict[str, int]) -> None:
     table = kinds_table(1500)
-    sizes = {"data_page_size": 64, "write_batch_size": 9} if pages == "tiny" else {}
-    path = write(
-        tmp_path / "a.parquet",
-        table,
-        use_dictionary=False,
-        compression=codec,
-        data_page_version=version,
-        row_group_size=1100,
-        write_page_checksum=True,
-        **sizes,
-    )
+    options = {"compression": codec, "data_page_version": version, "row_group_size": 1100, **sizes}
+    options |= {"use_dictionary": False, "write_page_checksum": True}
+    path = write(tmp_path / "a.parquet", table, **options)
     assert_reads_as(table, path, batch_size=333)
 
 
@@ -116,16 +102,9 @@ def test_dictionary_of_more_than_65536_values(tmp_path: Path) -> None:
 def test_fallback_from_dictionary_to_plain_within_a_column_chunk(
     tmp_path: Path, version: str
 ) -> None:
-    kinds = [kind for kind in KINDS if KINDS[kind].bit_width >= 16 and kind != "bool"]
+    kinds = [kind for kind in KINDS if KINDS[kind].bit_width >= 16]
     table = kinds_table(4000, kinds, ["required", "some null"], distinct=3000)
-    path = write(
-        tmp_path / "a.parquet",
-        table,
-        dictionary_pagesize_limit=1500,
-        data_page_size=300,
-        write_batch_size=100,
-        data_page_version=version,
-    )
+    path = write(tmp_path / "a.parquet", table, **FALLBACK, data_page_version=version)
     for column in range(table.num_columns):
         assert data_page_encodings(path, column) == {RLE_DICTIONARY, PLAIN}
     assert_reads_as(table, path, batch_size=777)
@@ -145,41 +124,26 @@ def test_fallback_from_dictionary_to_plain_within_a_column_chunk(
 def test_encodings_of_the_fallback(tmp_path: Path, encoding: str, kinds: Any, version: str) -> None:
     # More than a decoder's block of values in a page, and several pages.
     table = kinds_table(11_000, kinds, ["required", "some null", "all null"])
-    path = write(
-        tmp_path / "a.parquet",
-        table,
-        use_dictionary=False,
-        column_encoding=dict.fromkeys(table.column_names, encoding),
-        data_page_version=version,
-        data_page_size=40_000,
-        write_batch_size=100,
-        row_group_size=9000,
-    )
+    options: Any = {"data_page_size": 40_000, "write_batch_size": 100, "row_group_size": 9000}
+    options |= {"column_encoding": dict.fromkeys(table.column_names, encoding)}
+    options |= {"use_dictionary": False, "data_page_version": version}
+    path = write(tmp_path / "a.parquet", table, **options)
     assert encoding in pq.read_metadata(path).row_group(0).column(0).encodings
     assert_reads_as(table, path, batch_size=2500, num_threads=2)
 
 
 @pytest.mark.parametrize("encoding", ["PLAIN", "DELTA_BINARY_PACKED"])
-@pytest.mark.parametrize("case", ["constant", "counting", "extremes"])
-def test_integers_of_every_shape(tmp_path: Path, encoding: str, case: str) -> None:
-    num_rows = 4100
+def test_integers_of_every_shape(tmp_path: Path, encoding: str) -> None:
     arrays = {}
     for kind in INTEGERS:
         limits = np.iinfo(kind)
-        if case == "constant":
-            values = np.full(num_rows, limits.max, kind)
-        elif case == "counting":
-            values = np.arange(num_rows).astype(kind)
-        else:
-            values = np.resize(np.array([limits.min, limits.max, 0, 1], kind), num_rows)
-        arrays[kind] = values
+        arrays[f"{kind} constant"] = np.full(4100, limits.max, kind)
+        arrays[f"{kind} counting"] = np.arange(4100).astype(kind)
+        extremes = np.array([limits.min, limits.max, 0, 1], kind)
+        arrays[f"{kind} extremes"] = np.resize(extremes, 4100)
+    encodings = dict.fromkeys(arrays, encoding)
     table = pa.table(arrays)
-    path = write(
-        tmp_path / "a.parquet",
-        table,
-        use_dictionary=False,
-        column_encoding=dict.fromkeys(arrays, encoding),
-    )
+    path = write(tmp_path / "a.parquet", table, use_dictionary=False, column_encoding=encodings)
     assert_reads_as(table, path)
 
 
@@ -229,23 +193,12 @@ def test_few_rows(tmp_path: Path, num_rows: int) -> None:
         assert_reads_as(table, path, batch_size=batch_size)
 
 
-def test_batches_cross_row_groups_and_files(tmp_path: Path) -> None:
-    """Row groups without rows lie between; files come in the order of their names."""
-    folder = id_files(tmp_path / "data", [5, 0, 1, 300], [0], [], [77, 0, 0], [1, 1, 1])
-    for batch_size in (1, 3, 76, 386, 1000):
-        read = read_all(folder, columns=["id", "even"], nulls=-1, batch_size=batch_size)
-        ids = np.arange(386)
-        assert same_bits(read["id"], ids)
-        assert same_bits(read["even"], np.where(ids % 2, -1, ids).astype(np.int32))
-
-
 def test_tensors_have_the_documented_dtypes(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", kinds_table(3, nullabilities=["required"]))
-    batch = next(iter(ParquetDataset(path, batch_size=3, rank=0, world_size=1)))
-    dtypes = {name.removesuffix(" required"): str(t.dtype) for name, t in batch.items()}
+    read = read_all(path)
     unlike = dict.fromkeys(TEMPORAL, "int64") | dict.fromkeys(DECIMALS, "float64")
-    assert dtypes == {kind: f"torch.{unlike.get(kind, kind)}" for kind in KINDS}
-    assert all(tensor.shape == (3,) for tensor in batch.values())
+    dtypes = {name.removesuffix(" required"): str(array.dtype) for name, array in read.items()}
+    assert dtypes == {kind: unlike.get(kind, kind) for kind in KINDS}
 
 
 def test_groups_of_every_kind(tmp_path: Path) -> None:
@@ -297,20 +250,6 @@ def test_files_written_by_duckdb(tmp_path: Path, codec: str, version: str) -> No
             f"copy ({DUCKDB_SELECT}) to '{path}' (format parquet, codec '{codec}', "
             f"parquet_version '{version}', row_group_size 5000)"
         )
-    assert_reads_as(pq.read_table(path), path, batch_size=1024)
-
-
-@pytest.mark.parametrize("codec", ["uncompressed", "snappy", "zstd"])
-@pytest.mark.mostly_long(every=3)
-def test_files_written_by_polars(tmp_path: Path, codec: str) -> None:
-    polars = pytest.importorskip("polars", reason="polars is not installed")
-    path = str(tmp_path / "a.parquet")
-    table = kinds_table(
-        9000, [k for k in KINDS if k in (*INTEGERS, *DECIMALS, "bool", "float32", "date")]
-    )
-    polars.from_arrow(table).write_parquet(
-        path, compression=codec, row_group_size=4000, data_page_size=3000
-    )
     assert_reads_as(pq.read_table(path), path, batch_size=1024)
 
 

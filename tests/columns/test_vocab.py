@@ -9,15 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
 from tests.columns.test_strings import ENCODINGS, nulled, words
 from tests.fixtures.datasets import batches_of
-from tests.fixtures.parquet_files import write
+from tests.fixtures.parquet_files import FALLBACK, write
 from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
 from torchparquet import (
     Column,
-    Jagged,
     NullValueError,
     ParquetDataset,
     SchemaMismatchError,
@@ -57,28 +55,18 @@ def test_every_encoding(tmp_path: Path, encoding: Any, version: str, nulls: bool
         values = nulled(values, np.random.default_rng(1).random(3000) < 0.2)
     vocab = sorted({value for value in values if value})[::2]
     expected = codes(values, vocab, null=-7)
+    column = Column("s", vocab=vocab, nulls=-7)
     for page_size, write_batch in ((200, 10), (2**20, 1024)):
-        path = write(
-            tmp_path / "a.parquet",
-            pa.table({"s": values}),
-            data_page_version=version,
-            data_page_size=page_size,
-            write_batch_size=write_batch,
-            row_group_size=1900,
-            **layout_of(encoding),
-        )
+        layout: dict[str, Any] = {"data_page_size": page_size, "write_batch_size": write_batch}
+        layout |= {"data_page_version": version, "row_group_size": 1900} | layout_of(encoding)
+        path = write(tmp_path / "a.parquet", pa.table({"s": values}), **layout)
         for batch_size in (50, None):
-            column = Column("s", vocab=vocab, nulls=-7)
             got = read(path, column, batch_size=batch_size)
             assert got.dtype == torch.int64
             assert got.tolist() == expected
-        rows = []
-        for rank in range(3):
-            for batch in batches_of(path, {"o": column}, row_ids=True, rank=rank, world_size=3):
-                ids = batch["row.id"].tolist()
-                rows += ids
-                assert batch["o"].tolist() == [expected[i] for i in ids]
-        assert set(rows) == set(range(3000))
+        rank = {"row_ids": True, "rank": 1, "world_size": 3}
+        for batch in batches_of(path, {"o": column}, **rank):
+            assert batch["o"].tolist() == [expected[i] for i in batch["row.id"].tolist()]
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
@@ -86,16 +74,9 @@ def test_fallback_from_dictionary_to_plain_within_a_column_chunk(
     tmp_path: Path, version: str
 ) -> None:
     values = words(3000, distinct=2500)
-    path = write(
-        tmp_path / "a.parquet",
-        pa.table({"s": values}),
-        dictionary_pagesize_limit=1500,
-        data_page_size=300,
-        write_batch_size=100,
-        data_page_version=version,
-    )
-    found = {page.encoding for page in pages(path) if page.is_data}
-    assert found == {RLE_DICTIONARY, PLAIN}
+    table = pa.table({"s": values})
+    path = write(tmp_path / "a.parquet", table, **FALLBACK, data_page_version=version)
+    assert {page.encoding for page in pages(path) if page.is_data} == {RLE_DICTIONARY, PLAIN}
     vocab = list(dict.fromkeys(values))[::3]
     for options in ({}, {"max_memory": 5000, "batch_size": 40}):
         assert read(path, Column("s", vocab=vocab), **options).tolist() == codes(values, vocab)
@@ -122,11 +103,6 @@ def test_words_are_str_or_bytes(tmp_path: Path) -> None:
     vocab = [b"\xff\xfe", "é", "", b"\0", "a"]
     assert read(path, Column("s", vocab=vocab, unknown=9)).tolist() == [4, 2, 3, 0, 1, 9, 9, 9]  # type: ignore[arg-type]
     assert read(path, Column("s", vocab=tuple(vocab))).tolist() == [4, 2, 3, 0, 1, -1, -1, -1]  # type: ignore[arg-type]
-
-
-def test_the_unknown_may_share_a_words_number(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", pa.table({"s": ["a", "b", "c"]}))
-    assert read(path, Column("s", vocab=["b", "a"], unknown=0)).tolist() == [1, 0, 0]
 
 
 def test_a_hundred_thousand_words(tmp_path: Path) -> None:
@@ -157,46 +133,34 @@ def test_policies(tmp_path: Path, policy: int | str | None) -> None:
 @pytest.mark.parametrize("encoding", ["dictionary", "PLAIN", "DELTA_BYTE_ARRAY"])
 def test_lists_of_strings(tmp_path: Path, encoding: str) -> None:
     rows = [["a", "?", None], None, [], ["b"], [None, "", "a"]] * 40
-    table = pa.table({"s": rows, "n": [None if row is None else [row, []] for row in rows]})
-    path = write(
-        tmp_path / "a.parquet",
-        table,
-        row_group_size=70,
-        data_page_size=50,
-        write_batch_size=9,
-        **layout_of(encoding, "s.list.element"),
-    )
+    pairs = [["a", "b"], ["?", None], None, ["b", "b"]] * 50
+    nested = [None if row is None else [row, []] for row in rows]
+    table = pa.table({"s": rows, "n": nested, "p": pairs})
+    layout = {"row_group_size": 70, "data_page_size": 50, "write_batch_size": 9}
+    layout |= layout_of(encoding, "s.list.element")
+    path = write(tmp_path / "a.parquet", table, **layout)
     vocab = ["b", "a", ""]
     columns = {
         "s": Column("s", vocab=vocab, dtype="int8", nulls="mask", unknown=-2),
-        "f": Column("s", vocab=vocab, nulls=5),
         "n": Column("n", vocab=vocab, nulls=5),
+        "p": Column("p", vocab=vocab, length=2, dtype="int16", nulls=9, unknown=0),
     }
     expected = [[] if row is None else codes(row, vocab, -2, null=0) for row in rows]
     filled = [[] if row is None else codes(row, vocab, -1, null=5) for row in rows]
     first = 0
     for batch in batches_of(path, columns, batch_size=33):
-        taken = slice(first, first + len(batch["s"]))
-        assert isinstance(batch["s"], Jagged)
-        assert batch["s"].values.dtype == torch.int8  # type: ignore[union-attr]
+        taken = slice(first, first := first + len(batch["s"]))
+        assert batch["s"].values.dtype == torch.int8
         assert batch["s"].to_list() == expected[taken]
-        assert batch["f"].to_list() == filled[taken]
         valid = [value is not None for row in rows[taken] for value in row or []]
         assert batch["s.values.valid"].tolist() == valid
         assert batch["s.valid"].tolist() == [row is not None for row in rows[taken]]
-        nested = [[] if rows[i] is None else [filled[i], []] for i in range(len(rows))[taken]]
-        assert batch["n"].to_list() == nested
-        first = taken.stop
+        inner = [[] if rows[i] is None else [filled[i], []] for i in range(len(rows))[taken]]
+        assert batch["n"].to_list() == inner
+        assert batch["p"].tolist() == ([[1, 0], [0, 9], [9, 9], [0, 0]] * 50)[taken]
     assert first == 200
     with pytest.raises(NullValueError, match="row 0 of its row group"):
         batches_of(path, {"s": Column("s", vocab=vocab)})
-
-
-def test_lists_of_one_length(tmp_path: Path) -> None:
-    rows = [["a", "b"], ["?", None], None, ["b", "b"]] * 20
-    path = write(tmp_path / "a.parquet", pa.table({"s": rows}), row_group_size=33)
-    column = Column("s", vocab=["a", "b"], length=2, dtype="int16", nulls=9)
-    assert read(path, column).tolist() == [[0, 1], [-1, 9], [9, 9], [1, 1]] * 20
 
 
 def test_groups(tmp_path: Path) -> None:
@@ -241,91 +205,14 @@ def test_partition_keys(by_region: Any) -> None:
 
 def test_files_may_hold_strings_or_bytes(tmp_path: Path) -> None:
     """Or lack the column, for whose rows the default is a number or a word."""
-    folder = tmp_path / "data"
-    write(folder / "a.parquet", pa.table({"s": ["a", "b"], "i": [0, 1]}))
-    write(folder / "b.parquet", pa.table({"s": pa.array([b"b"]), "i": [2]}))
-    write(folder / "c.parquet", pa.table({"s": pa.array(["?"], pa.large_string()), "i": [3]}))
-    assert read(folder, Column("s", vocab=["a", "b"])).tolist() == [0, 1, 1, -1]
-    write(folder / "d.parquet", pa.table({"i": [4, 5]}))
+    strings = [pa.array(["a", "b"]), pa.array([b"b"]), pa.array(["?"], pa.large_string())]
+    for number, array in enumerate(strings):
+        write(tmp_path / f"{number}.parquet", pa.table({"s": array, "i": [number] * len(array)}))
+    assert read(tmp_path, Column("s", vocab=["a", "b"])).tolist() == [0, 1, 1, -1]
+    write(tmp_path / "d.parquet", pa.table({"i": [4, 5]}))
     for default, code in ((1, 1), ("b", 1), (b"a", 0), ("zebra", -1)):
         column = Column("s", vocab=["a", "b"], default=default)
-        assert read(folder, column).tolist() == [0, 1, 1, -1, code, code]
-    write(folder / "e.parquet", pa.table({"s": [["a"]], "i": [6]}))
+        assert read(tmp_path, column).tolist() == [0, 1, 1, -1, code, code]
+    write(tmp_path / "e.parquet", pa.table({"s": [["a"]], "i": [6]}))
     with pytest.raises(SchemaMismatchError, match=r"string in .*list<string> in"):
-        read(folder, Column("s", vocab=["a"], default=1))
-
-
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_loader_workers(tmp_path: Path, num_workers: int) -> None:
-    values = words(300, distinct=40)
-    path = write(tmp_path / "a.parquet", pa.table({"s": values}), row_group_size=40)
-    vocab = list(dict.fromkeys(values))[::2]
-    dataset = ParquetDataset(
-        path,
-        columns={"o": Column("s", vocab=vocab)},
-        batch_size=7,
-        row_ids=True,
-        even="none",
-        rank=0,
-        world_size=1,
-    )
-    expected, seen = codes(values, vocab), []
-    for batch in DataLoader(dataset, batch_size=None, num_workers=num_workers):
-        ids = batch["row.id"].tolist()
-        seen += ids
-        assert batch["o"].tolist() == [expected[i] for i in ids]
-    assert sorted(seen) == list(range(300))
-
-
-@pytest.mark.parametrize(
-    ("column", "error", "message"),
-    [
-        (Column("k", vocab=["1"]), ValueError, "vocab is for strings; .*'k', which is int64"),
-        (Column("l", vocab=["1"]), ValueError, r"vocab is for strings; .*list<int64>"),
-        (Column("f", vocab=["abc"]), ValueError, r"vocab is for strings; .*fixed_size_binary"),
-        (Column(["s", "k"], vocab=["1"]), ValueError, "vocab is for strings"),
-        (Column("s", vocab=["a"], dtype="uint8"), ValueError, r"representable.*uint8.*-1"),
-        (Column("s", vocab=["a"], dtype="float32"), ValueError, "must have an integer dtype"),
-        (Column("s", vocab=["a"], dtype="bool"), ValueError, "must have an integer dtype"),
-        (Column("s", vocab=["a"], nulls="empty"), ValueError, 'nulls="empty" is for strings'),
-        (Column("s", vocab=["a"], nulls="nan"), ValueError, "needs a float column"),
-        (Column("s", vocab=["a"], default=0.5), ValueError, "default must be representable"),
-        (Column("s", vocab=["a"], length=2), ValueError, "length is for lists"),
-        (Column("t", vocab=["a"], default=0), ValueError, "default of a list is a list"),
-        (
-            Column("s", vocab=[str(i) for i in range(129)], dtype="int8"),
-            ValueError,
-            "int8, the value 128",
-        ),
-    ],
-)
-def test_what_does_not_fit(tmp_path: Path, column: Column, error: Any, message: str) -> None:
-    table = pa.table(
-        {"s": ["a"], "t": [["a"]], "k": [1], "l": [[1]], "f": pa.array([b"abc"], pa.binary(3))}
-    )
-    path = write(tmp_path / "a.parquet", table)
-    with pytest.raises(error, match=message):
-        ParquetDataset(path, batch_size=1, columns={"o": column})
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"vocab": []}, ValueError, "at least one word"),
-        ({"vocab": "abc"}, TypeError, 'must be a sequence of str or bytes, "auto" or None'),
-        ({"vocab": b"auto"}, TypeError, "must be a sequence of str or bytes"),
-        ({"vocab": "auto", "decode": "image"}, ValueError, "does not go with vocab"),
-        ({"vocab": "auto", "unit": "s"}, ValueError, "neither with vocab"),
-        ({"vocab": b"abc"}, TypeError, "must be a sequence of str or bytes"),
-        ({"vocab": {"a"}}, TypeError, "must be a sequence of str or bytes"),
-        ({"vocab": ["a", 1]}, TypeError, "must hold str or bytes; got 1"),
-        ({"vocab": ["a", "b", b"a"]}, ValueError, "only once; repeated: b'a'"),
-        ({"vocab": ["a"], "unknown": True}, TypeError, "unknown must be an int"),
-        ({"vocab": ["a"], "unknown": 1.0}, TypeError, "unknown must be an int"),
-    ],
-)
-def test_arguments_that_are_no_vocabulary(
-    options: dict[str, Any], error: Any, message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        Column("s", **options)
+        read(tmp_path, Column("s", vocab=["a"], default=1))

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures.datasets import open_alone
+from tests.fixtures.generated_pages import varint
 from tests.fixtures.parquet_files import (
     id_files,
     id_table,
@@ -64,23 +65,14 @@ def mixed_table() -> pa.Table:
     )
 
 
-def write_mixed(
-    path: Path, version: str = "1.0", checksum: bool = False, codec: str = "snappy", **options: Any
-) -> Path:
-    return Path(
-        write(
-            path,
-            mixed_table(),
-            row_group_size=GROUP_ROWS,
-            compression=codec,
-            use_dictionary=["a"],
-            data_page_version=version,
-            write_page_checksum=checksum,
-            data_page_size=2000,
-            write_batch_size=250,
-            **options,
-        )
-    )
+def write_mixed(path: Path, version: str = "1.0", codec: str = "snappy", **options: Any) -> Path:
+    layout: dict[str, Any] = {
+        "row_group_size": GROUP_ROWS,
+        "data_page_size": 2000,
+        "write_batch_size": 250,
+    }
+    layout |= {"compression": codec, "use_dictionary": ["a"], "data_page_version": version}
+    return Path(write(path, mixed_table(), **layout, **options))
 
 
 def error_of_reading(batches: Any, take: Any) -> Any:
@@ -119,21 +111,6 @@ def assert_reported(path: Path, **options: Any) -> str:
     return str(error)
 
 
-@pytest.mark.parametrize("name", ["none.parquet", "none/*.parquet", "none/"])
-def test_no_such_path(tmp_path: Path, name: str) -> None:
-    with pytest.raises(FileNotFoundError, match="none"):
-        open_alone(str(tmp_path / name))
-
-
-def test_a_pattern_or_directory_without_parquet(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "_SUCCESS").touch()
-    for path in ("*.parquet", "empty"):
-        with pytest.raises(FileNotFoundError) as caught:
-            open_alone(str(tmp_path / path))
-        assert str(tmp_path / path) in str(caught.value)
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -162,99 +139,32 @@ def test_not_parquet(tmp_path: Path, content: bytes) -> None:
     assert str(caught.value).isprintable()
 
 
-def test_an_empty_file_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    path.touch()
-    with pytest.raises(CorruptFileError, match="0 bytes"):
-        open_alone(str(path))
-
-
-def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match="regular file"):
-        open_alone(str(tmp_path / "a.parquet"))
-
-
-def test_files_without_any_row(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="at least one row"):
-        open_alone(id_files(tmp_path / "data", [0], []))
-
-
-def test_cut_before_opening(tmp_path: Path) -> None:
-    content = write_mixed(tmp_path / "whole.parquet").read_bytes()
-    path = tmp_path / "cut.parquet"
-    begin = footer_begin(content)
-    cuts = {*range(1, 16), *range(0, len(content), 997), *range(begin - 3, len(content), 29)}
-    cuts |= set(range(len(content) - 12, len(content)))
-    for cut in sorted(cuts):
-        path.write_bytes(content[:cut])
-        with pytest.raises(CorruptFileError) as caught:
-            open_alone(str(path))
-        assert str(path) in str(caught.value), cut
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_cut_or_written_to_while_reading(tmp_path: Path, num_threads: int) -> None:
+    """The file is open, some of it is read: no crash, and no wrong row before the error."""
+    (path,) = Path(id_files(tmp_path / "data", [3000] * 10)).iterdir()
+    content = path.read_bytes()
+    # Little memory, so that little is read ahead.
+    options = {"num_threads": num_threads, "max_memory": 20_000, "batch_size": 500}
+    for cut in (*range(0, len(content), len(content) // 15), None):
+        path.write_bytes(content)
+        iterator = iter(open_alone(str(path), columns=["id"], **options))
+        batches = [next(iterator)]
+        if cut is None:  # the rows that follow are of another file, which only its time tells
+            os.utime(path, ns=(1, 1))
+        else:
+            os.truncate(path, cut)
+        error = error_of_reading(iterator, batches.append)
+        ids = [row for batch in batches for row in batch["id"].tolist()]
+        assert ids == list(range(len(ids)))
+        assert str(path) in str(error) if error is not None else len(ids) == 30_000
+        assert cut is not None or "changed" in str(error)
 
 
 @pytest.mark.parametrize("keep_time", [False, True])
 @pytest.mark.parametrize("num_epochs", [0, 1])
-def test_cut_between_planning_and_reading(tmp_path: Path, keep_time: bool, num_epochs: int) -> None:
-    content = write_mixed(tmp_path / "whole.parquet").read_bytes()
-    path = tmp_path / "cut.parquet"
-    for cut in [0, 1, 4, *range(500, len(content), len(content) // 20), len(content) - 1]:
-        path.write_bytes(content)
-        planned = open_alone(str(path), nulls="mask")
-        for _ in range(num_epochs):
-            assert len(list(planned)) == len(planned)
-        status = path.stat()
-        os.truncate(path, cut)
-        if keep_time:
-            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-        with pytest.raises(CorruptFileError, match="changed") as caught:
-            list(planned)
-        assert str(path) in str(caught.value)
-
-
-@pytest.mark.parametrize("num_threads", [1, 3])
-def test_cut_while_reading(tmp_path: Path, num_threads: int) -> None:
-    """The file is open, some of it is read: no crash, and no wrong row before the error."""
-    folder = id_files(tmp_path / "data", [3000] * 10)
-    (path,) = Path(folder).iterdir()
-    content = path.read_bytes()
-    for cut in range(0, len(content), len(content) // 15):
-        path.write_bytes(content)
-        # Little memory, so that little is read ahead.
-        iterator = iter(
-            open_alone(
-                folder, columns=["id"], num_threads=num_threads, max_memory=20_000, batch_size=500
-            )
-        )
-        ids = next(iterator)["id"].tolist()
-        os.truncate(path, cut)
-        batches: list[Any] = []
-        error = error_of_reading(iterator, batches.append)
-        ids += [row for batch in batches for row in batch["id"].tolist()]
-        assert ids == list(range(len(ids)))
-        assert str(path) in str(error) if error is not None else len(ids) == 30_000
-
-
-@pytest.mark.parametrize("num_epochs", [0, 1])
-def test_replaced_after_planning(tmp_path: Path, num_epochs: int) -> None:
-    """Another file of the same shape; after a new plan it is read."""
-    path = tmp_path / "a.parquet"
-    write(path, id_table(0, 100))
-    planned = open_alone(str(path), columns=["id"])
-    for _ in range(num_epochs):
-        assert len(list(planned)) == len(planned)
-    write(tmp_path / "b.parquet", id_table(1000, 100))
-    os.utime(tmp_path / "b.parquet", ns=(1, 1))
-    (tmp_path / "b.parquet").replace(path)
-    with pytest.raises(CorruptFileError, match="changed") as caught:
-        list(planned)
-    assert str(path) in str(caught.value)
-    (batch,) = open_alone(str(path), columns=["id"])
-    assert batch["id"].tolist() == list(range(1000, 1100))
-
-
-@pytest.mark.parametrize("num_epochs", [0, 1])
-def test_replaced_by_a_file_of_the_same_size_and_time(tmp_path: Path, num_epochs: int) -> None:
+def test_replaced_after_planning(tmp_path: Path, num_epochs: int, keep_time: bool) -> None:
+    """Another file of the same size; after a new plan it is read."""
     path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
     for file, first in ((path, 0), (other, 1000)):
         table = id_table(first, 100).select(["id"])
@@ -264,53 +174,37 @@ def test_replaced_by_a_file_of_the_same_size_and_time(tmp_path: Path, num_epochs
         assert len(list(planned)) == len(planned)
     status = path.stat()
     assert other.stat().st_size == status.st_size
-    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns) if keep_time else (1, 1))
     other.replace(path)
-    with pytest.raises(CorruptFileError, match=r"changed.*another file"):
+    with pytest.raises(
+        CorruptFileError, match=r"changed.*another file" if keep_time else "changed"
+    ):
         list(planned)
+    (batch,) = open_alone(str(path), columns=["id"])
+    assert batch["id"].tolist() == list(range(1000, 1100))
 
 
-def test_written_over_between_epochs_with_its_time_set_back(tmp_path: Path) -> None:
-    """Facts from the first epoch's footer are not applied to other contents."""
+@pytest.mark.parametrize("num_epochs", [0, 1])
+@pytest.mark.parametrize("by", ["zeros", "a file"])
+def test_written_over_with_its_time_set_back(tmp_path: Path, by: str, num_epochs: int) -> None:
+    """Nothing betrays the change but the content itself."""
     path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
     for file, name in ((path, "id"), (other, "no")):
         table = pa.table({name: np.arange(1000)})
         pq.write_table(table, file, write_statistics=False, compression="none")
     planned = open_alone(str(path), columns=["id"])
-    assert len(list(planned)) == len(planned)
+    for _ in range(num_epochs):
+        assert len(list(planned)) == len(planned)
     status = path.stat()
-    content = other.read_bytes()
+    content = other.read_bytes() if by == "a file" else bytes(status.st_size)
     assert len(content) == status.st_size
     with path.open("r+b") as file:  # type: ignore[assignment]
         file.write(content)  # type: ignore[attr-defined]
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(CorruptFileError, match="column 'id'") as caught:
+    message = "column 'id'" if by == "a file" else None
+    with pytest.raises(CorruptFileError, match=message) as caught:
         list(planned)
     assert str(path) in str(caught.value)
-
-
-@pytest.mark.parametrize("num_threads", [1, 3])
-def test_written_to_while_reading(tmp_path: Path, num_threads: int) -> None:
-    """The rows that follow are of another file, which only its time tells."""
-    folder = id_files(tmp_path / "data", [300_000])
-    (path,) = Path(folder).iterdir()
-    iterator = iter(
-        open_alone(
-            folder, columns=["id"], num_threads=num_threads, max_memory=20_000, batch_size=500
-        )
-    )
-    ids = next(iterator)["id"].tolist()
-    with path.open("r+b") as file:
-        file.write(b"PAR1")
-    os.utime(path, ns=(1, 1))
-    batches: list[Any] = []
-    error = error_of_reading(iterator, batches.append)
-    assert isinstance(error, CorruptFileError)
-    assert "changed" in str(error)
-    assert str(path) in str(error)
-    ids += [row for batch in batches for row in batch["id"].tolist()]
-    assert ids == list(range(len(ids)))
-    assert len(ids) < 300_000
 
 
 def test_removed_after_planning(tmp_path: Path) -> None:
@@ -323,37 +217,12 @@ def test_removed_after_planning(tmp_path: Path) -> None:
         next(iterator)
 
 
-def test_rewritten_in_place_with_the_same_size_and_time(tmp_path: Path) -> None:
-    """Nothing betrays the change but the content itself."""
-    path = tmp_path / "a.parquet"
-    write_mixed(path)
-    planned = open_alone(str(path))
-    status = path.stat()
-    path.write_bytes(bytes(status.st_size))
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(CorruptFileError) as caught:
-        list(planned)
-    assert str(path) in str(caught.value)
-
-
-def test_a_missing_file_is_an_error_again_in_the_next_epoch_and_mends(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    write(path, id_table(0, 100))
-    planned = open_alone(str(path), columns=["id"])
-    path.rename(tmp_path / "away")
-    for _ in range(2):
-        with pytest.raises(FileNotFoundError, match=r"a\.parquet"):
-            list(planned)
-    (tmp_path / "away").rename(path)
-    assert [len(batch["id"]) for batch in planned] == [100]
-
-
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd"])
 def test_checksums_find_every_flipped_byte_of_a_page(
     tmp_path: Path, codec: str, version: str
 ) -> None:
-    path = write_mixed(tmp_path / "a.parquet", version, checksum=True, codec=codec)
+    path = write_mixed(tmp_path / "a.parquet", version, codec, write_page_checksum=True)
     content = path.read_bytes()
     assert rows_until_error(str(path)) == (NUM_ROWS, None)
     rng = np.random.default_rng(0)
@@ -379,7 +248,7 @@ def test_flipped_bytes_without_checksums_never_crash(
     tmp_path: Path, codec: str, version: str
 ) -> None:
     """Values may be wrong, which nothing can tell; the number of rows may not."""
-    content = write_mixed(tmp_path / "a.parquet", version, codec=codec).read_bytes()
+    content = write_mixed(tmp_path / "a.parquet", version, codec).read_bytes()
     path = tmp_path / "bad.parquet"
     rng = np.random.default_rng(1)
     headers = [
@@ -582,45 +451,26 @@ def write_fixed_bytes(path: Path) -> Path:
     field = pa.field("x", pa.binary(12), nullable=False)
     cells = [b"same" + bytes([row % 256]) * 8 for row in range(200)]
     table = pa.table({"x": pa.array(cells, pa.binary(12))}, pa.schema([field]))
-    options = {
-        "use_dictionary": False,
-        "compression": "none",
-        "column_encoding": {"x": "DELTA_BYTE_ARRAY"},
-    }
-    return Path(write(path, table, **options))
+    encoding = {"x": "DELTA_BYTE_ARRAY"}
+    return Path(
+        write(path, table, use_dictionary=False, compression="none", column_encoding=encoding)
+    )
 
 
 def delta_lengths(count: Any, length: Any, block_values: Any) -> bytes:
     """DELTA_BINARY_PACKED: `count` times the same length, all in one block of one miniblock."""
-
-    def varint(value: Any) -> bytes:
-        encoded = b""
-        while value >= 0x80:
-            encoded += bytes([value & 0x7F | 0x80])
-            value >>= 7
-        return encoded + bytes([value])
-
-    return varint(block_values) + varint(1) + varint(count) + varint(2 * length) + b"\0\0"
+    return b"".join(map(varint, (block_values, 1, count, 2 * length))) + b"\0\0"
 
 
-@pytest.mark.parametrize(
-    ("count", "length", "message"),
-    [
-        (10**8, 0, "more prefixes than values"),
-        (2**31 - 128, 0, "more prefixes than values"),
-        (200, 0, "12 bytes: 0"),
-        (199, 0, "12 bytes: 0"),
-    ],
-)
-def test_delta_lengths_that_lie_take_no_memory(
-    tmp_path: Path, count: int, length: int, message: str
-) -> None:
+@pytest.mark.parametrize("count", [10**8, 2**31 - 128, 200, 199])
+def test_delta_lengths_that_lie_take_no_memory(tmp_path: Path, count: int) -> None:
     path = write_fixed_bytes(tmp_path / "a.parquet")
     content = path.read_bytes()
     (page,) = pages(path)
-    lengths = delta_lengths(count, length, (count + 127) // 128 * 128)
+    lengths = delta_lengths(count, 0, (count + 127) // 128 * 128)
     body = (2 * lengths).ljust(page.end - page.begin, b"\0")
     path.write_bytes(content[: page.begin] + body + content[page.end :])
+    message = "more prefixes than values" if count > 200 else "12 bytes: 0"
 
     def read() -> None:
         with pytest.raises(CorruptFileError, match=message) as caught:
@@ -630,70 +480,36 @@ def test_delta_lengths_that_lie_take_no_memory(
     assert peak_growth(read) < 16 << 20
 
 
-def test_dictionary_indices_beyond_the_dictionary(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [49, 51, 63])
+def test_a_dictionary_that_claims_another_number_of_values(tmp_path: Path, count: int) -> None:
+    """Of 50: one index in fifty leads out of it, or it is too short for them."""
     path = write_mixed(tmp_path / "a.parquet", codec="none")
     content = path.read_bytes()
     dictionary = pages(path, 1, 0)[0]
     assert not dictionary.is_data
-    # 49 instead of 50 values: one index in fifty leads out of it.
-    path.write_bytes(replaced(content, dictionary.details[1], 49))
-    message = assert_reported(path, columns=["a"])
-    assert "row group 1" in message
-
-
-def test_more_dictionary_values_than_bytes(tmp_path: Path) -> None:
-    path = write_mixed(tmp_path / "a.parquet", codec="none")
-    content = path.read_bytes()
-    dictionary = pages(path, 1, 0)[0]
-    for count in (51, 63):
-        path.write_bytes(replaced(content, dictionary.details[1], count))
-        assert_reported(path, columns=["a"])
+    path.write_bytes(replaced(content, dictionary.details[1], count))
+    assert "row group 1" in assert_reported(path, columns=["a"])
 
 
 def test_pages_that_end_early(tmp_path: Path) -> None:
     """Bytes of the last value are cut off a PLAIN page, whose header and chunk agree about it."""
-    table = pa.table({"x": pa.array(np.arange(1000.0))})
-    schema = pa.schema([pa.field("x", pa.float64(), nullable=False)])
-    path = Path(
-        write(tmp_path / "a.parquet", table.cast(schema), use_dictionary=False, compression="none")
-    )
+    field = pa.field("x", pa.float64(), nullable=False)
+    table = pa.table([pa.array(np.arange(1000.0))], pa.schema([field]))
+    path = tmp_path / "a.parquet"
+    write(path, table, use_dictionary=False, compression="none")
     content = path.read_bytes()
     (page,) = pages(path)
     assert page.end - page.begin == 8000
     content = content[: page.end - 3] + content[page.end :]
-    content = replaced(content, column_metadata(content, 0, 0)[META_COMPRESSED_BYTES], 0)
-    for key in (PAGE_BYTES, PAGE_COMPRESSED_BYTES):
-        content = replaced(content, page.header[key], 7997)
-    header_bytes = page.begin - column_metadata(content, 0, 0)[META_DATA_OFFSET].value
-    number = column_metadata(content, 0, 0)[META_COMPRESSED_BYTES]
-    path.write_bytes(replaced(content, number, 7997 + header_bytes))
+    sizes = [page.header[key] for key in (PAGE_BYTES, PAGE_COMPRESSED_BYTES)]
+    metadata = column_metadata(content, 0, 0)
+    header_bytes = page.begin - metadata[META_DATA_OFFSET].value
+    changed = dict.fromkeys(sizes, 7997) | {metadata[META_COMPRESSED_BYTES]: 7997 + header_bytes}
+    path.write_bytes(all_replaced(content, changed))
     assert pq.read_metadata(path).num_rows == 1000
     with pytest.raises(CorruptFileError, match="fewer values") as caught:
         list(open_alone(str(path)))
     assert str(path) in str(caught.value)
-
-
-def corpus_file(name: str) -> str:
-    folder = os.environ.get("PARQUET_TEST_DATA")
-    if not folder:
-        pytest.skip("PARQUET_TEST_DATA names no directory of parquet-testing files")
-    return str(Path(folder) / name)
-
-
-@pytest.mark.parametrize(
-    ("name", "column"),
-    [
-        ("datapage_v1-corrupt-checksum.parquet", "a"),
-        ("rle-dict-uncompressed-corrupt-checksum.parquet", "long_field"),
-    ],
-)
-def test_corrupt_checksums_of_the_corpus(name: str, column: str) -> None:
-    path = corpus_file(name)
-    with pytest.raises(CorruptFileError) as caught:
-        list(open_alone(path, columns=[column]))
-    for part in (path, "row group 0", f"'{column}'"):
-        assert part in str(caught.value)
-    assert re.search("crc|checksum", str(caught.value), re.IGNORECASE)
 
 
 def test_names_in_messages_are_printable(tmp_path: Path) -> None:

@@ -58,13 +58,10 @@ def with_footer(content: bytes, old: bytes, new: bytes) -> bytes:
 
 def rows_of(path: Any, name: str, **options: Any) -> list[Any]:
     """All rows of a column of lists or of strings."""
-    given: dict[str, Any] = {
-        "batch_size": 2,
-        "rank": 0,
-        "world_size": 1,
-        "columns": [name],
-    } | options
-    return [row for batch in ParquetDataset(path, **given) for row in batch[name].to_list()]
+    given: dict[str, Any] = {"batch_size": 2, "rank": 0, "world_size": 1, "columns": [name]}
+    return [
+        row for batch in ParquetDataset(path, **given | options) for row in batch[name].to_list()
+    ]
 
 
 # Sizes
@@ -126,36 +123,35 @@ def test_old_parquet_mr(tmp_path: Path, writer: bytes, is_short: bool) -> None:
         assert_table_reads_as(table.select([name]), path, batch_size=90)
 
 
+def hadoop_page(path: Path, framed: bytes, num_values: int) -> str:
+    """A file of one page of int64, in the codec LZ4."""
+    details = encoded_struct({1: num_values, 2: 0, 3: 3, 4: 3})
+    header = encoded_struct({1: 0, 2: 8 * num_values, 3: len(framed), 5: details})
+    field = pa.field("x", pa.int64(), nullable=False)
+    write_pages(path, field, num_values, [header + framed], num_values)
+    content = path.read_bytes()
+    path.write_bytes(replaced(content, column_metadata(content, 0, 0)[META_CODEC], 5))
+    return str(path)
+
+
 @pytest.mark.parametrize("parts", [[8000], [4000, 4000], [1000] * 8, [3000, 1, 0, 4999]])
 @pytest.mark.parametrize("num_blocks", [1, 2])
 def test_lz4_of_hadoop(tmp_path: Path, parts: list[int], num_blocks: int) -> None:
     """Blocks, each its content's size and then several parts, each after its size."""
     values = np.random.default_rng(1).integers(0, 50, 1000 * num_blocks)
     body = values.astype("<i8").tobytes()
-    framed = b""
-    for block in range(num_blocks):
-        at = block * 8000
+    framed, at = b"", 0
+    for _ in range(num_blocks):
         framed += (8000).to_bytes(4, "big")
         for size in parts:
             part = pa.compress(body[at : at + size], codec="lz4_raw", asbytes=True)
             framed += len(part).to_bytes(4, "big") + part
             at += size
-    details = encoded_struct({1: len(values), 2: 0, 3: 3, 4: 3})
-    header = encoded_struct({1: 0, 2: len(body), 3: len(framed), 5: details})
-    field = pa.field("x", pa.int64(), nullable=False)
-    path = write_pages(tmp_path / "a.parquet", field, len(values), [header + framed], len(values))
-    content = Path(path).read_bytes()
-    Path(path).write_bytes(replaced(content, column_metadata(content, 0, 0)[META_CODEC], 5))
-    assert read_all(path)["x"].tolist() == values.tolist()
+    path = tmp_path / "a.parquet"
+    assert read_all(hadoop_page(path, framed, len(values)))["x"].tolist() == values.tolist()
     for damaged in (framed[:-3], framed[:4] + b"\xff" + framed[5:]):
-        header = encoded_struct({1: 0, 2: len(body), 3: len(damaged), 5: details})
-        path = write_pages(
-            tmp_path / "b.parquet", field, len(values), [header + damaged], len(values)
-        )
-        content = Path(path).read_bytes()
-        Path(path).write_bytes(replaced(content, column_metadata(content, 0, 0)[META_CODEC], 5))
         with pytest.raises(CorruptFileError, match="decompress"):
-            read_all(path)
+            read_all(hadoop_page(path, damaged, len(values)))
 
 
 # Values
@@ -254,22 +250,17 @@ def test_null_arrays_by_duckdb(tmp_path: Path, name: str, batch_size: int) -> No
     rows = [row(i) for i in range(3000)]
     items = {"array": pa.int32(), "array of strings": pa.string()}
     kind = pa.list_(items.get(name, pa.list_(pa.int32())))
-    table = pa.table({"x": pa.array(rows, kind)})
     with duckdb.connect() as connection:
         assert connection.execute(f"FROM '{path}' LIMIT 9").fetchall()[1] == (None,)
-    assert_table_reads_as(table, path, batch_size=batch_size)
+    assert_table_reads_as(pa.table({"x": pa.array(rows, kind)}), path, batch_size=batch_size)
     for selected in (range(1, 3000, 3), range(0, 3000, 17)):
         found = rows_of(path, "x", nulls="mask", rows=list(selected))
         assert [len(row) for row in found] == [len(rows[i] or []) for i in selected]
-
-
-def test_null_arrays_by_duckdb_as_one_tensor(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    query, row = ARRAYS["array"]
-    duckdb.sql(f"COPY (SELECT {query} AS x FROM range(3000) t(i)) TO '{path}' (FORMAT parquet)")
-    columns = {"x": Column("x", length=3, nulls=-7)}
-    expected = [[-7 if v is None else v for v in row(i) or [None] * 3] for i in range(3000)]
-    assert read_all(path, columns=columns, batch_size=100)["x"].tolist() == expected
+    if name == "array":
+        columns = {"x": Column("x", length=3, nulls=-7)}
+        expected = [[-7 if v is None else v for v in row or [None] * 3] for row in rows]
+        read = read_all(path, columns=columns, batch_size=batch_size)
+        assert read["x"].tolist() == expected
 
 
 # Types

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures.generated_pages import (
@@ -21,7 +20,7 @@ from tests.fixtures.generated_pages import (
     page,
     write_pages,
 )
-from tests.oracles.arrow_leaves import LeafRows, assert_batches_are, table_leaves
+from tests.oracles.arrow_leaves import LeafRows, assert_batches_are
 from torchparquet import Column, CorruptFileError, ListLengthError, NullValueError, ParquetDataset
 
 FLAT = pa.field("x", pa.int32())
@@ -64,9 +63,8 @@ def read(path: Any, columns: Any = None, **options: Any) -> ParquetDataset:
 def test_bit_packed_definition_levels_of_a_flat_column(
     tmp_path: Path, page_entries: int, batch_size: int | None
 ) -> None:
-    rng = np.random.default_rng(1)
     count = 200 if page_entries == 1 else 901
-    defined = rng.integers(0, 2, count).tolist()
+    defined = np.random.default_rng(1).integers(0, 2, count).tolist()
     entries = [Entry(0, level, number if level else None) for number, level in enumerate(defined)]
     made = [page(part, FLAT_LEVELS, BIT_PACKED) for part in cut(entries, page_entries)]
     path = write_pages(tmp_path / "a.parquet", FLAT, count, made, count)
@@ -199,10 +197,3 @@ def test_pages_without_an_entry(tmp_path: Path) -> None:
     made = [empty, page(entries[:9], LIST_LEVELS), empty, empty, page(entries[9:], LIST_LEVELS)]
     path = write_pages(tmp_path / "a.parquet", LIST, 30, [*made, empty], len(entries))
     assert_batches_are(read(path), {"x": leaf_of(rows)})
-
-
-def test_the_made_files_are_read_alike_by_pyarrow(tmp_path: Path) -> None:
-    """Returns True if levels are in an encoding that it can read."""
-    rows = random_lists(100, 9)
-    path = list_file(tmp_path / "a.parquet", rows, 1000)
-    assert table_leaves(pq.read_table(path))[0].rows == rows

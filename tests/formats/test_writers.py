@@ -15,12 +15,10 @@ import pyarrow as pa
 import pytest
 
 from tests.fixtures.parquet_files import row_group_rows, write
-from tests.fixtures.thrift_bytes import PAGE_TYPE, PLAIN, RLE_DICTIONARY, pages
-from tests.oracles.arrow_leaves import assert_batches_are, assert_table_reads_as, table_leaves
+from tests.oracles.arrow_leaves import assert_table_reads_as
 from torchparquet import Column, ParquetDataset
 
 NUM_ROWS = 5000
-FLAT = ("i", "n", "f", "b", "s", "y", "t")
 WORDS = ("", "a", "é", "word", "\0", "a longer word than can be kept in one register, that is")
 
 
@@ -113,148 +111,87 @@ def by_fastparquet(
 ) -> str:
     """Flat columns alone: it has no lists."""
     frame = table.to_pandas().astype({"n": "Int32", "b": "boolean", "t": "datetime64[us]"})
+    options |= {"row_group_offsets": [0, 2100, 4200], "write_index": False}
     with pytest.MonkeyPatch.context() as patch:
         # It takes these from its environment when it is imported.
         patch.setattr(fastparquet.writer, "DATAPAGE_VERSION", version)
         if page_values is not None:
             patch.setattr(fastparquet.writer, "MAX_PAGE_SIZE", page_values * 8)
-        fastparquet.write(
-            str(path),
-            frame,
-            row_group_offsets=[0, 2100, 4200],
-            object_encoding={"s": "utf8", "y": "bytes"},
-            write_index=False,
-            **options,
-        )
+        encoding = {"s": "utf8", "y": "bytes"}
+        fastparquet.write(str(path), frame, object_encoding=encoding, **options)
     return str(path)
 
 
 PYARROW = {
-    f"{version} {codec} {encoding} {page_size}": {
-        "data_page_version": version,
-        "compression": codec,
-        "use_dictionary": encoding == "dictionary",
-        "data_page_size": page_size,
-        "write_batch_size": 50,
+    f"pyarrow {version} {codec} {encoding} {page_size}": {
+        **{"data_page_version": version, "compression": codec, "data_page_size": page_size},
+        **{"use_dictionary": encoding == "dictionary", "write_batch_size": 50},
     }
     for version, codec, encoding, page_size in itertools.product(
         ("1.0", "2.0"), ("none", "zstd"), ("dictionary", "plain"), (200, 2**20)
     )
 }
 DUCKDB = {
-    f"{version} {codec} {limit}": {
-        "parquet_version": version,
-        "compression": codec,
-        "dictionary_size_limit": limit,
-    }
+    f"duckdb {version} {codec} {limit}": dict(
+        zip(("parquet_version", "compression", "dictionary_size_limit"), (version, codec, limit))  # noqa: B905
+    )
     for version, codec, limit in (
         *itertools.product(("V1", "V2"), ("uncompressed", "zstd"), (1, 10**6)),
         *itertools.product(("V2",), ("snappy", "gzip", "lz4_raw", "brotli"), (10**6,)),
     )
 }
 POLARS = {
-    f"{codec} {page_size}": {"compression": codec, "data_page_size": page_size}
+    f"polars {codec} {page_size}": {"compression": codec, "data_page_size": page_size}
     for codec, page_size in (
         *itertools.product(("uncompressed", "zstd"), (500, 2**20)),
         *itertools.product(("snappy", "gzip", "lz4", "brotli"), (500,)),
     )
 }
 FASTPARQUET = {
-    f"{version} {codec} {page_values}": {
-        "version": version,
-        "compression": codec,
-        "page_values": page_values,
+    f"fastparquet {version} {codec} {page_values}": {
+        **{"version": version, "compression": codec, "page_values": page_values}
     }
     for version, codec, page_values in (
         *itertools.product((1, 2), ("UNCOMPRESSED", "ZSTD"), (None, 100)),
         *itertools.product((1,), ("SNAPPY", "GZIP"), (100,)),
     )
 }
-WAYS = [
-    *((by_pyarrow, options) for options in PYARROW.values()),
-    *((by_duckdb, options) for options in DUCKDB.values()),
-    *((by_polars, options) for options in POLARS.values()),
-    *((by_fastparquet, options) for options in FASTPARQUET.values()),
+NESTED_WAYS = [
+    *((by_pyarrow, name, options) for name, options in PYARROW.items()),
+    *((by_duckdb, name, options) for name, options in DUCKDB.items()),
+    *((by_polars, name, options) for name, options in POLARS.items()),
 ]
-NAMES = [
-    *(f"pyarrow {name}" for name in PYARROW),
-    *(f"duckdb {name}" for name in DUCKDB),
-    *(f"polars {name}" for name in POLARS),
-    *(f"fastparquet {name}" for name in FASTPARQUET),
-]
-each_way = pytest.mark.parametrize(("writer", "options"), WAYS, ids=NAMES)
-each_nested_way = pytest.mark.parametrize(
-    ("writer", "options"), WAYS[: -len(FASTPARQUET)], ids=NAMES[: -len(FASTPARQUET)]
-)
+WAYS = [*NESTED_WAYS, *((by_fastparquet, name, options) for name, options in FASTPARQUET.items())]
 
 
-@each_way
+@pytest.mark.parametrize(("writer", "name", "options"), WAYS)
 @pytest.mark.mostly_long(every=9)
-def test_flat_columns(tmp_path: Path, flat: Any, writer: Any, options: Any) -> None:
+def test_flat_columns(tmp_path: Path, flat: Any, writer: Any, name: str, options: Any) -> None:
     path = writer(tmp_path / "a.parquet", flat, **options)
     assert len(row_group_rows(path)) == 3
     assert_table_reads_as(flat, path, batch_size=1024)
 
 
-@each_nested_way
+@pytest.mark.parametrize(("writer", "name", "options"), NESTED_WAYS)
 @pytest.mark.mostly_long(every=9)
-def test_nested_columns(tmp_path: Path, nested: Any, writer: Any, options: Any) -> None:
+def test_nested_columns(tmp_path: Path, nested: Any, writer: Any, name: str, options: Any) -> None:
     path = writer(tmp_path / "a.parquet", nested, **options)
     assert len(row_group_rows(path)) == 3
     assert_table_reads_as(nested, path, batch_size=1024)
 
 
-# The first row group's pages differ in their numbers, their types and their encodings.
-DICTIONARY_V1, DELTA_INTEGERS, DELTA_LENGTHS, STREAM_SPLIT = 2, 5, 6, 9
-V1_PAGE, V2_PAGE = 0, 3
-FINDINGS = {
-    "pyarrow 2.0 none dictionary 200": (V2_PAGE, {RLE_DICTIONARY, 3}, 10),
-    "pyarrow 1.0 none plain 1048576": (V1_PAGE, {PLAIN}, 1),
-    "duckdb V1 uncompressed 1": (V1_PAGE, {PLAIN}, 1),
-    "duckdb V1 zstd 1000000": (V1_PAGE, {PLAIN, DICTIONARY_V1}, 1),
-    "duckdb V2 zstd 1": (V1_PAGE, {PLAIN, DELTA_INTEGERS, DELTA_LENGTHS, STREAM_SPLIT}, 1),
-    "polars zstd 500": (V1_PAGE, {PLAIN, RLE_DICTIONARY}, 20),
-    "fastparquet 1 ZSTD 100": (V1_PAGE, {PLAIN}, 20),
-    "fastparquet 2 ZSTD None": (V2_PAGE, {PLAIN}, 1),
-}
-
-
-@pytest.mark.parametrize("name", FINDINGS)
-def test_files_differ_as_their_options_say(tmp_path: Path, flat: Any, name: str) -> None:
-    """In pages and encodings: the same file from all writers would prove little."""
-    writer, options = WAYS[NAMES.index(name)]
-    path = writer(tmp_path / "a.parquet", flat, **options)  # type: ignore[arg-type]
-    kind, encodings, least_pages = FINDINGS[name]
-    chunks = [
-        [page for page in pages(path, column=column) if page.is_data] for column in range(len(FLAT))
-    ]
-    data_pages = [page for chunk in chunks for page in chunk]
-    assert {page.header[PAGE_TYPE].value for page in data_pages} == {kind}
-    assert {page.encoding for page in data_pages} == encodings
-    assert max(map(len, chunks)) >= least_pages
-
-
 def test_files_of_all_writers_are_one_data_set(tmp_path: Path, flat: Any, nested: Any) -> None:
     """Batches go from one writer's rows to the next one's."""
-    for number, writer in enumerate((by_pyarrow, by_duckdb, by_polars)):
-        path = tmp_path / "data" / f"{number}.parquet"
-        path.parent.mkdir(exist_ok=True)
-        both = flat
-        for name in nested.column_names:
-            both = both.append_column(name, nested[name])
-        writer(path, both)
-    leaves = {leaf.path: leaf for leaf in table_leaves(pa.concat_tables([both] * 3))}
-    for batch_size in (999, 7001):
-        dataset = ParquetDataset(
-            tmp_path / "data",
-            columns=list(leaves),
-            nulls="mask",
-            batch_size=batch_size,
-            num_threads=3,
-            rank=0,
-            world_size=1,
+    both = pa.table(
+        dict(
+            zip(flat.column_names + nested.column_names, flat.columns + nested.columns, strict=True)
         )
-        assert_batches_are(dataset, leaves)
+    )
+    for number, writer in enumerate((by_pyarrow, by_duckdb, by_polars)):
+        writer(tmp_path / f"{number}.parquet", both)
+    expected = pa.concat_tables([both] * 3)
+    for batch_size in (999, 7001):
+        assert_table_reads_as(expected, tmp_path, batch_size=batch_size, num_threads=3)
 
 
 def test_words_are_the_same_numbers_by_all_writers(tmp_path: Path, flat: Any) -> None:

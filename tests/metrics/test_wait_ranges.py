@@ -49,37 +49,20 @@ def named(events: list[dict[Any, Any]], name: str) -> list[dict[Any, Any]]:
     return sorted((event for event in events if event["name"] == name), key=lambda e: e["ts"])
 
 
-def is_within(inner: dict[Any, Any], outer: dict[Any, Any]) -> Any:
-    ends = [event["ts"] + event["dur"] for event in (inner, outer)]
-    return outer["ts"] <= inner["ts"] and ends[0] <= ends[1]
-
-
-def test_each_wait_is_a_range_between_the_steps(data: Any, tmp_path: Path) -> None:
-    events = traced(open_dataset(data), tmp_path / "trace.json")
+@pytest.mark.parametrize("how", ["plain", "loader", "dynamic"])
+def test_each_wait_is_a_range_between_the_steps(data: Any, tmp_path: Path, how: str) -> None:
+    dataset = open_dataset(data, even="dynamic" if how == "dynamic" else "split")
+    num_batches = sum(1 for _ in dataset)
+    batches: Any = DataLoader(dataset, batch_size=None) if how == "loader" else dataset
+    events = traced(batches, tmp_path / "trace.json")
     waits, steps = named(events, WAIT_RANGE), named(events, "train")
-    assert len(steps) == NUM_BATCHES
+    assert len(steps) == num_batches
     # The last wait finds that the epoch is over.
-    assert len(waits) == NUM_BATCHES + 1
+    assert len(waits) == num_batches + 1
     assert {event["tid"] for event in waits} == {event["tid"] for event in steps}
     for wait, step, after in zip(waits, steps, waits[1:], strict=False):
         assert wait["ts"] + wait["dur"] <= step["ts"]
         assert step["ts"] + step["dur"] <= after["ts"]
-
-
-def test_within_a_loader(data: Any, tmp_path: Path) -> None:
-    loader = DataLoader(open_dataset(data), batch_size=None, num_workers=0)
-    events = traced(loader, tmp_path / "trace.json")
-    of_loader = named(events, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
-    waits = named(events, WAIT_RANGE)
-    assert len(waits) == len(of_loader) == NUM_BATCHES + 1
-    assert all(map(is_within, waits, of_loader))
-
-
-def test_dynamic_data_sets(data: Any, tmp_path: Path) -> None:
-    dataset = open_dataset(data, even="dynamic")
-    num_batches = sum(1 for _ in dataset)
-    waits = named(traced(dataset, tmp_path / "trace.json"), WAIT_RANGE)
-    assert len(waits) == num_batches + 1
 
 
 def test_the_sources_of_a_mix(data: Any, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from torch.utils.data import DataLoader
 
 from tests.fixtures.datasets import opener
 from tests.oracles.window_oracle import rows_of_share
@@ -82,14 +81,7 @@ def data(tmp_path_factory: Any) -> Any:
     return root
 
 
-make = opener(
-    batch_size=32,
-    columns=["x"],
-    shuffle=True,
-    seed=9,
-    rank=1,
-    world_size=3,
-)
+make = opener(batch_size=32, columns=["x"], shuffle=True, seed=9, rank=1, world_size=3)
 
 
 def rows_of(batches: Any) -> Any:
@@ -99,15 +91,23 @@ def rows_of(batches: Any) -> Any:
 @pytest.mark.parametrize("window", [0, 1, 4, 100])
 @pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
 @pytest.mark.parametrize("batch_size", [1, 32, None])
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.mostly_long(every=2)
 def test_files_are_read_in_the_order_of_the_plan(
-    data: Any, window: int, even: str, batch_size: int | None
+    data: Any, window: int, even: str, batch_size: int | None, drop_last: bool
 ) -> None:
-    dataset = make(data, shuffle_window=window, even=even, batch_size=batch_size)
+    options = {"even": even, "batch_size": batch_size, "drop_last": drop_last}
+    dataset = make(data, shuffle_window=window, **options)
     first_row = np.cumsum(ROWS) - ROWS
     share = dataset.plan().share(1)
-    expected = [int(first_row[group]) + row for group, row, _ in rows_of_share(share)]
-    assert rows_of(dataset) == expected
+    delivered = list(rows_of_share(share))
+    expected = [int(first_row[group]) + row for group, row, _ in delivered]
     assert len(expected) == share.total_rows
+    batches = list(dataset)
+    assert rows_of(batches) == expected
+    if even == "pad":
+        valid = [flag for batch in batches for flag in batch["row.valid"].tolist()]
+        assert valid == [bool(valid) for _, _, valid in delivered]
 
 
 def test_large_windows_are_read_in_the_order_of_the_plan(tmp_path: Path) -> None:
@@ -144,33 +144,15 @@ def test_large_windows_are_read_in_the_order_of_the_plan(tmp_path: Path) -> None
     assert rows_of(dataset) == order[7 * 5000 :]
 
 
-def test_strings_travel_with_their_rows(data: Any) -> None:
-    for batch in make(data, shuffle_window=4, columns=None):
-        assert batch["name"].to_str() == [f"row {i}" for i in batch["x"].tolist()]
-
-
-def test_threads_memory_and_loaders_change_nothing(data: Any) -> None:
-    orders = {digest_of(rows_of(make(data, shuffle_window=3)))}
-    for num_threads, memory in itertools.product((1, 2, 4), ("64KiB", "1MiB", "1GiB")):
-        dataset = make(data, shuffle_window=3, num_threads=num_threads, max_memory=memory)
-        orders.add(digest_of(rows_of(dataset)))
-    loader = DataLoader(make(data, shuffle_window=3), batch_size=None)
-    orders.add(digest_of(rows_of(loader)))
-    assert len(orders) == 1
-
-
 def test_rows_of_a_window_mix(data: Any) -> None:
     """Row groups meet in batches: what shuffling is for."""
-    whole = ParquetDataset(
-        data, batch_size=32, columns=["x"], shuffle=True, shuffle_window=4, rank=0, world_size=1
-    )
     group_of = np.repeat(np.arange(len(ROWS)), ROWS)
-    met = [len(set(group_of[batch["x"].numpy()])) for batch in whole]
-    assert np.mean(met) > 2.5
-    apart = ParquetDataset(
-        data, batch_size=32, columns=["x"], shuffle=True, shuffle_window=0, rank=0, world_size=1
-    )
-    assert np.mean([len(set(group_of[batch["x"].numpy()])) for batch in apart]) < 2
+    met = []
+    for window in (4, 0):
+        whole = make(data, shuffle_window=window, rank=0, world_size=1)
+        met.append(np.mean([len(set(group_of[batch["x"].numpy()])) for batch in whole]))
+    assert met[0] > 2.5
+    assert met[1] < 2
 
 
 def test_epochs_and_ranks_have_orders_of_their_own(data: Any) -> None:
@@ -193,12 +175,8 @@ def test_a_window_that_does_not_fit_says_what_does(data: Any) -> None:
 
 def test_shares_side_by_side_need_no_more_than_two_batches(data: Any) -> None:
     """And what does not hold two is refused before anything is read."""
-    options = {
-        "order": Order(canonical_world_size=4),
-        "rank": 0,
-        "world_size": 1,
-        "shuffle_window": None,
-    }
+    order = Order(canonical_world_size=4)
+    options = {"order": order, "rank": 0, "world_size": 1, "shuffle_window": None}
     slab_bytes = 32 * 8
     dataset = make(data, **options, max_memory=2 * slab_bytes)
     rows = rows_of(dataset)
@@ -208,6 +186,23 @@ def test_shares_side_by_side_need_no_more_than_two_batches(data: Any) -> None:
         ValueError, match=r"at least two batches, 512 bytes .* 32 rows; got max_memory=511"
     ):
         make(data, **options, max_memory=2 * slab_bytes - 1)
+
+
+@pytest.mark.parametrize("window", [0, 3])
+@pytest.mark.parametrize("num_threads", [1, 4])
+def test_shares_side_by_side_take_turns(data: Any, window: int, num_threads: int) -> None:
+    """Each batch has the next eight rows of each of four shares, in the order of the plan."""
+    order = Order(canonical_world_size=4)
+    options = {"shuffle_window": window, "num_threads": num_threads, "order": order}
+    dataset = make(data, rank=0, world_size=1, **options)
+    first_row = np.cumsum(ROWS) - ROWS
+    shares = [
+        [int(first_row[group]) + row for group, row, _ in rows_of_share(dataset.plan().share(i))]
+        for i in range(4)
+    ]
+    turns = range(0, max(map(len, shares)), 8)
+    batches = [batch["x"].tolist() for batch in dataset]
+    assert batches == [[row for own in shares for row in own[at : at + 8]] for at in turns]
 
 
 @pytest.mark.parametrize(
@@ -252,14 +247,6 @@ def test_within_a_rank_the_row_groups_stay_and_their_order_does_not(data: Any) -
     assert len({tuple(groups) for groups in read}) > 1
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_each_epoch_is_told_by_its_number(data: Any, shuffle: bool) -> None:
-    dataset = make(data, shuffle=shuffle)
-    for epoch in range(3):
-        assert dataset.get_shard_distribution_info()["epoch"] == epoch
-        assert len(list(dataset)) == len(dataset)
-
-
 def test_balance_by_bytes(tmp_path: Path) -> None:
     """Few heavy row groups and many light ones: equal bytes, all rows once."""
     rng = np.random.default_rng(0)
@@ -267,16 +254,11 @@ def test_balance_by_bytes(tmp_path: Path) -> None:
         rows = 4000 if number % 6 == 0 else 200
         table = pa.table({"x": rng.integers(0, 2**60, rows), "unread": rng.random(rows)})
         pq.write_table(table, tmp_path / f"{number:02}.parquet")
+    options: Any = {"columns": ["x"], "world_size": 3, "even": "none"}
     infos = []
     for rank in range(3):
         dataset = ParquetDataset(
-            tmp_path,
-            batch_size=100,
-            columns=["x"],
-            rank=rank,
-            world_size=3,
-            even="none",
-            order=Order(balance="bytes"),
+            tmp_path, batch_size=100, rank=rank, order=Order(balance="bytes"), **options
         )
         infos.append(dataset.get_shard_distribution_info())
     groups = [group for info in infos for group in info["assigned_shards"]]

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torchparquet import ParquetDataset, RankMismatchError
 from torchparquet._impl.ranks import agreement
 from torchparquet._impl.ranks.agreement import (
-    Standing,
+    RankNote,
     begin_together,
     disagreement,
     tell_failure,
@@ -27,10 +27,10 @@ from torchparquet._impl.ranks.agreement import (
 from torchparquet._impl.ranks.job_start import Peers
 
 
-def standings(*seeds: int, **others: Any) -> dict[int, Standing]:
+def notes(*seeds: int, **others: Any) -> dict[int, RankNote]:
     """Ranks whose seeds are these; the same in all else."""
     return {
-        rank: Standing(rank, len(seeds), {"batch_size": "32", "seed": str(seed)}, **others)
+        rank: RankNote(rank, len(seeds), {"batch_size": "32", "seed": str(seed)}, **others)
         for rank, seed in enumerate(seeds)
     }
 
@@ -39,7 +39,7 @@ def standings(*seeds: int, **others: Any) -> dict[int, Standing]:
 
 
 def test_majority_comes_first_with_all_its_ranks() -> None:
-    text = disagreement(standings(5, 7, 5, 5, 9, 5))
+    text = disagreement(notes(5, 7, 5, 5, 9, 5))
     assert "seed is 5 on ranks 0, 2-3, 5, 7 on rank 1, 9 on rank 4" in text
     assert "batch_size" not in text
     assert "ranks=Ranks(check=False)" in text
@@ -50,7 +50,7 @@ def test_majority_comes_first_with_all_its_ranks() -> None:
     [([0, 1, 2], True), ([2, 0, 1], True), ([0, 0, 1], False), ([0, 1, 1, 0, 2, 2], True)],
 )
 def test_every_share_must_be_held_equally_often(shares: list[int], agree: bool) -> None:
-    found = {rank: Standing(share, 3, {}) for rank, share in enumerate(shares)}
+    found = {rank: RankNote(share, 3, {}) for rank, share in enumerate(shares)}
     text = disagreement(found)
     assert (text == "") == agree
     if not agree:
@@ -59,7 +59,7 @@ def test_every_share_must_be_held_equally_often(shares: list[int], agree: bool) 
 
 def test_text_stays_short_for_many_ranks_and_values() -> None:
     found = {
-        rank: Standing(rank, 5000, {f"n{i}": f"{rank:0300}" for i in range(30)})
+        rank: RankNote(rank, 5000, {f"n{i}": f"{rank:0300}" for i in range(30)})
         for rank in range(5000)
     }
     text = disagreement(found)
@@ -71,23 +71,23 @@ def test_text_stays_short_for_many_ranks_and_values() -> None:
 # Over a store
 
 
-def meet(standings: Any, seconds: float = 30) -> list[Any]:
+def meet(notes: Any, seconds: float = 30) -> list[Any]:
     """The outcome on each rank, each on a thread; None stays away, an exception fails."""
     store = dist.HashStore()  # type: ignore[attr-defined]
     store.set_timeout(timedelta(seconds=seconds))
-    ranks = tuple(standings)
+    ranks = tuple(notes)
 
     def join(rank: int) -> Any:
         def begin() -> str:
-            if isinstance(standings[rank], Exception):
-                raise standings[rank]
+            if isinstance(notes[rank], Exception):
+                raise notes[rank]
             return f"begun {rank}"
 
-        if standings[rank] is None:
+        if notes[rank] is None:
             return None
         peers = Peers(ranks, rank, dist.PrefixStore("test", store))  # type: ignore[attr-defined]
         try:
-            return begin_together(peers, lambda: standings[rank], begin)
+            return begin_together(peers, lambda: notes[rank], begin)
         except Exception as error:
             return error
 
@@ -96,19 +96,19 @@ def meet(standings: Any, seconds: float = 30) -> list[Any]:
 
 
 def test_ranks_that_agree_begin() -> None:
-    assert meet(standings(4, 4, 4)) == ["begun 0", "begun 1", "begun 2"]
+    assert meet(notes(4, 4, 4)) == ["begun 0", "begun 1", "begun 2"]
 
 
 def test_all_ranks_raise_the_same_error() -> None:
-    errors = meet(standings(4, 4, 6))
+    errors = meet(notes(4, 4, 6))
     assert {type(error) for error in errors} == {RankMismatchError}
-    assert {str(error) for error in errors} == {disagreement(standings(4, 4, 6))}
+    assert {str(error) for error in errors} == {disagreement(notes(4, 4, 6))}
 
 
 @pytest.mark.parametrize("broken", [0, 2])
 def test_a_rank_that_fails_is_named_on_the_others(broken: int) -> None:
     failure = MemoryError("two batches do not fit")
-    errors = meet(standings(4, 4, 4) | {broken: failure})
+    errors = meet(notes(4, 4, 4) | {broken: failure})
     assert errors.pop(broken) is failure
     for error in errors:
         assert isinstance(error, RankMismatchError)
@@ -119,7 +119,7 @@ def test_a_rank_that_fails_is_named_on_the_others(broken: int) -> None:
 def test_a_rank_that_does_not_come_is_named(absent: int, caplog: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(agreement, "_WARN_AFTER_SECONDS", 0.0)
     with caplog.at_level(logging.WARNING, "torchparquet"):
-        errors = meet(standings(4, 4, 4) | {absent: None}, seconds=0.3)
+        errors = meet(notes(4, 4, 4) | {absent: None}, seconds=0.3)
     assert errors.pop(absent) is None
     for error in errors:
         assert isinstance(error, RankMismatchError)
@@ -158,7 +158,7 @@ def outcomes(peers: list[Peers]) -> list[str]:
 
     def join(own: Peers) -> str:
         try:
-            return begin_together(own, lambda: Standing(own.own, 3, {}), lambda: "begun")
+            return begin_together(own, lambda: RankNote(own.own, 3, {}), lambda: "begun")
         except RankMismatchError as error:
             return str(error)
 

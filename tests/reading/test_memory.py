@@ -259,31 +259,17 @@ def encrypted(tmp_path_factory: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def measured(
-    runs: Any,
-    noise: Any,
-    one_page: Any,
-    texts: Any,
-    column: Any,
-    words: Any,
-    images: Any,
-    encrypted: Any,
-) -> Any:
+def measured(request: Any) -> Any:
     """Rows read and bytes grown by, for each case."""
     defaults = {"num_epochs": 1, "num_kept": 1, "num_batches": None, "nulls": "mask"}
-    kinds = {"noise": noise, "page": one_page, "texts": texts, "column": column, "words": words}
-    kinds |= {"encrypted": encrypted, "images": images}
+    names = ("runs", "noise", "one_page", "texts", "column", "words", "images", "encrypted")
+    files = {name.split("_")[-1]: request.getfixturevalue(name) for name in names}
     cases = [
-        {**defaults, "paths": kinds.get(name.split()[-1], runs), **case}  # type: ignore[dict-item]
+        {**defaults, "paths": files.get(name.split()[-1], files["runs"]), **case}  # type: ignore[dict-item]
         for name, case in CASES.items()
     ]
-    result = subprocess.run(
-        [sys.executable, "-c", PASSES, json.dumps(cases)],
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
+    command = [sys.executable, "-c", PASSES, json.dumps(cases)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
     assert result.returncode == 0, result.stderr
     lines = map(json.loads, result.stdout.splitlines())
     return dict(zip(CASES, lines, strict=True))

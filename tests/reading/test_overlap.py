@@ -32,8 +32,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def make(data: Path, num_threads: int, **options: Any) -> ParquetDataset:
-    return ParquetDataset(data, batch_size=BATCH_ROWS, num_threads=num_threads, **options)
+def make(data: Path, **options: Any) -> ParquetDataset:
+    return ParquetDataset(data, batch_size=BATCH_ROWS, **options)
 
 
 def rows_of(batch: Any) -> list[int]:
@@ -57,30 +57,24 @@ def test_iterators_end_while_others_go_on(
 ) -> None:
     """Each reads the epoch that it began, whatever others do: advance, end, or are dropped."""
     dice = random.Random(seed)
-    dataset = make(data, num_threads, shuffle=shuffle, max_memory="64KiB")
-    epochs = []
-    for epoch in range(12):
-        fresh = make(data, num_threads, shuffle=shuffle, max_memory="64KiB")
-        fresh.set_epoch(epoch)
-        epochs.append(list(itertools.chain.from_iterable(map(rows_of, fresh))))
-        assert sorted(epochs[-1]) == list(range(NUM_ROWS))
-    live: list[tuple[Iterator[Any], list[int]]] = []
+    options = {"num_threads": num_threads, "shuffle": shuffle, "max_memory": "64KiB"}
+    dataset, fresh = make(data, **options), make(data, **options)
+    epochs = [list(itertools.chain.from_iterable(map(rows_of, fresh))) for _ in range(12)]
+    assert all(sorted(epoch) == list(range(NUM_ROWS)) for epoch in epochs)
+    live: list[tuple[Iterator[Any], list[int], list[int]]] = []  # with what it has read and will
     num_begun = 0
     while num_begun < len(epochs) or live:
         if num_begun < len(epochs) and len(live) < 4:
-            live.append((iter(dataset), []))
+            live.append((iter(dataset), [], epochs[num_begun]))
             live[-1][1].extend(rows_of(next(live[-1][0])))
             assert live[-1][1] == epochs[num_begun][:BATCH_ROWS]
-            live[-1][1].append(num_begun)  # the epoch, last
             num_begun += 1
         index = dice.randrange(len(live))
-        iterator, read = live[index]
-        epoch = read.pop()
+        iterator, read, epoch = live[index]
         for batch in itertools.islice(iterator, dice.randrange(200)):
             read.extend(rows_of(batch))
-        assert read == epochs[epoch][: len(read)]
-        read.append(epoch)
-        if len(read) > NUM_ROWS or dice.random() < 0.2:
+        assert read == epoch[: len(read)]
+        if len(read) == NUM_ROWS or dice.random() < 0.2:
             del live[index], iterator
     dataset.close()
     assert num_open(data) == 0
@@ -89,7 +83,7 @@ def test_iterators_end_while_others_go_on(
 @pytest.mark.parametrize("num_threads", [1, 4])
 def test_a_loop_within_a_loop(data: Path, num_threads: int) -> None:
     """As evaluation within training: the inner one is broken off or read to its end."""
-    dataset = make(data, num_threads)
+    dataset = make(data, num_threads=num_threads)
     outer = []
     for step, batch in enumerate(dataset):
         outer.extend(rows_of(batch))
@@ -106,7 +100,7 @@ def test_a_loop_within_a_loop(data: Path, num_threads: int) -> None:
 
 
 @pytest.mark.parametrize("end", ["close", "drop", "exhaust"])
-def test_an_end_leaves_files_in_use_open(data: Path, tmp_path: Path, end: str) -> None:
+def test_an_end_leaves_files_in_use_open(tmp_path: Path, end: str) -> None:
     """Rows of a removed file that an iterator has read ahead are still delivered."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": np.arange(200_000)}), path, row_group_size=200_000)
@@ -121,6 +115,4 @@ def test_an_end_leaves_files_in_use_open(data: Path, tmp_path: Path, end: str) -
         assert sum(1 for _ in other) == 1999
     del other
     path.unlink()
-    for batch in slow:
-        begun.extend(batch["x"].tolist())
-    assert begun == list(range(200_000))
+    assert begun + [row for batch in slow for row in batch["x"].tolist()] == list(range(200_000))

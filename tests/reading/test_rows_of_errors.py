@@ -21,40 +21,24 @@ from torchparquet import (
 )
 
 NUM_FILES, FILE_ROWS, GROUP_ROWS = 3, 1000, 250
-NUM_ROWS = NUM_FILES * FILE_ROWS
 BAD_ROW = 1651  # file 1, row group 2, row 151
-BAD = {
-    "number": 300,
-    "null": None,
-    "text": None,
-    "list": [5, 400, 6],
-    "null in a list": [5, None],
-    "nested": [[1], [2, 500]],
-    "pair": [7, 600],
-    "null in a pair": [7, None],
-    "long": [1, 2, 3],
-}
-TYPES = {
-    "number": pa.int64(),
-    "null": pa.int64(),
-    "text": pa.string(),
-    "list": pa.list_(pa.int64()),
-    "null in a list": pa.list_(pa.int64()),
-    "nested": pa.list_(pa.list_(pa.int64())),
-    "pair": pa.list_(pa.int64(), 2),
-    "null in a pair": pa.list_(pa.int64(), 2),
-    "long": pa.list_(pa.int64()),
-}
-READ: dict[str, tuple[Any, type[Exception], str]] = {
-    "number": (Column("number", dtype="int8"), CastError, "int8: 300"),
-    "null": (Column("null"), NullValueError, "has a null"),
-    "text": (Column("text"), NullValueError, "has a null"),
-    "list": (Column("list", dtype="int8"), CastError, "int8: 400"),
-    "null in a list": (Column("null in a list"), NullValueError, "has a null"),
-    "nested": (Column("nested", dtype="int8"), CastError, "int8: 500"),
-    "pair": (Column("pair", dtype="int8"), CastError, "int8: 600"),
-    "null in a pair": (Column("null in a pair"), NullValueError, "has a null"),
-    "long": (Column("long", length=2), ListLengthError, "list of 3"),
+NESTED = pa.list_(pa.list_(pa.int64()))
+STRUCT = pa.struct([("f", pa.int64())])
+# The type of a column, a value that fails, how the column is read, and the error.
+CASES: dict[str, tuple[pa.DataType, Any, dict[str, Any], type[Exception], str]] = {
+    "number": (pa.int64(), 300, {"dtype": "int8"}, CastError, "int8: 300"),
+    "null": (pa.int64(), None, {}, NullValueError, "has a null"),
+    "text": (pa.string(), None, {}, NullValueError, "has a null"),
+    "null text in a list": (pa.list_(pa.string()), ["a", None], {}, NullValueError, "has a null"),
+    "list": (pa.list_(pa.int64()), [5, 400, 6], {"dtype": "int8"}, CastError, "int8: 400"),
+    "null list": (pa.list_(pa.int64()), None, {}, NullValueError, "has a null"),
+    "null in a list": (pa.list_(pa.int64()), [5, None], {}, NullValueError, "has a null"),
+    "nested": (NESTED, [[1], [2, 500]], {"dtype": "int8"}, CastError, "int8: 500"),
+    "null in nested": (NESTED, [[1], None], {}, NullValueError, "has a null"),
+    "struct": (pa.list_(STRUCT), [None, {"f": 2}], {"nulls": "error"}, NullValueError, "a null"),
+    "pair": (pa.list_(pa.int64(), 2), [7, 600], {"dtype": "int8"}, CastError, "int8: 600"),
+    "null in a pair": (pa.list_(pa.int64(), 2), [7, None], {}, NullValueError, "has a null"),
+    "long": (pa.list_(pa.int64()), [1, 2, 3], {"length": 2}, ListLengthError, "list of 3"),
 }
 SELECTIONS: dict[str, dict[str, Any]] = {
     "all": {},
@@ -69,13 +53,15 @@ SELECTIONS: dict[str, dict[str, Any]] = {
 
 def good(name: str, row: int) -> Any:
     """A value that is read without an error."""
-    if pa.types.is_fixed_size_list(TYPES[name]) or name == "long":
+    kind = CASES[name][0]
+    if pa.types.is_fixed_size_list(kind) or name == "long":
         return [row % 100, row % 7]
-    if name == "nested":
+    if kind == NESTED:
         return [[row % 100] * (row % 2), [row % 9]] * (row % 3)
-    if pa.types.is_list(TYPES[name]):
-        return [row % 100] * (row % 4)
-    return f"text {row % 5}" if name == "text" else row % 100
+    if not pa.types.is_list(kind):
+        return f"text {row % 5}" if name == "text" else row % 100
+    item: Any = {"f": row % 100} if name == "struct" else row % 100
+    return [str(item) if "text" in name else item] * (row % 4)
 
 
 @pytest.fixture(scope="module", params=["plain", "dictionary"])
@@ -84,8 +70,8 @@ def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     for file in range(NUM_FILES):
         rows = range(file * FILE_ROWS, (file + 1) * FILE_ROWS)
         columns = {
-            name: pa.array([BAD[name] if row == BAD_ROW else good(name, row) for row in rows], kind)
-            for name, kind in TYPES.items()
+            name: pa.array([bad if row == BAD_ROW else good(name, row) for row in rows], kind)
+            for name, (kind, bad, *_) in CASES.items()
         }
         pq.write_table(
             pa.table({"key": np.array(rows), **columns}),
@@ -99,10 +85,11 @@ def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.mostly_long(every=4)
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_the_error_names_the_row(data: Path, name: str, selection: str) -> None:
-    column, error, text = READ[name]
+    _, _, how, error, text = CASES[name]
+    source = "struct.f" if name == "struct" else name
     options = {"batch_size": 64, "row_ids": True} | SELECTIONS[selection]
     # The row id of the bad row, by its key.
     ids = {
@@ -111,11 +98,11 @@ def test_the_error_names_the_row(data: Path, name: str, selection: str) -> None:
         for key, row in zip(batch["key"], batch["row.id"], strict=True)
     }
     with pytest.raises(error) as caught:
-        list(ParquetDataset(data, columns={name: column}, **options))
+        list(ParquetDataset(data, columns={"o": Column(source, **how)}, **options))
     message = str(caught.value)
     assert text in message
     assert f"file '{data / '1.parquet'}', row group 2" in message
-    assert f"column '{name}'" in message
+    assert f"column '{source}'" in message
     assert f"row {BAD_ROW % GROUP_ROWS} of its row group" in message
     assert re.findall(r"row\.id (\d+)", message) == [str(ids[BAD_ROW])]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from torchparquet import (
-    Ahead,
     ByLength,
     Column,
     Jagged,
@@ -25,18 +23,11 @@ from torchparquet import (
     ParquetDataset,
     verify_no_shard_overlap,
 )
-from torchparquet._impl.sequences import grouped_streams
 
 
 def write(path: Path, row_groups: list[list[int]]) -> None:
-    schema = pa.schema(
-        {
-            "tokens": pa.list_(pa.int32()),
-            "label": pa.int64(),
-            "name": pa.string(),
-            "scores": pa.list_(pa.float32()),
-        }
-    )
+    kinds = {"tokens": pa.list_(pa.int32()), "label": pa.int64(), "name": pa.string()}
+    schema = pa.schema(kinds | {"scores": pa.list_(pa.float32())})
     row = 0
     with pq.ParquetWriter(path, schema) as writer:
         for lengths in row_groups:
@@ -236,6 +227,11 @@ def test_a_row_that_is_too_long_is_named(tmp_path: Path) -> None:
         ({"even": "pad"}, "does not go with even"),
         ({"columns": ["label"]}, "ByLength names 'tokens'"),
         ({"columns": {"tokens": "label"}}, "only lists of numbers"),
+        (
+            {"columns": {"tokens": "tokens", "tokens.length": "label"}},
+            "adds keys that columns have",
+        ),
+        ({"shuffle": True, "shuffle_window": "100 rows"}, "shuffle_window counts row groups"),
     ],
 )
 def test_options_that_do_not_go_together(
@@ -275,59 +271,6 @@ def test_rows_one_by_one_and_audits(tmp_path: Path) -> None:
     assert (metrics.batches, metrics.rows) == (3, 5)
 
 
-@pytest.mark.mostly_long(every=2)
-@pytest.mark.parametrize("kind", ["threads", "processes"])
-def test_functions_ahead_of_the_loop(tmp_path: Path, kind: str) -> None:
-    write(tmp_path / "a.parquet", [[1, 2, 3, 9], [4, 5]])
-    options: Any = {"transform": Ahead(dict, **{kind: 2})}
-    plain = ParquetDataset(tmp_path, batch_size=ByLength("tokens", 9))
-    ahead = ParquetDataset(tmp_path, batch_size=ByLength("tokens", 9), **options)
-    rows = [batch["label"].tolist() for batch in plain]
-    assert [batch["label"].tolist() for batch in ahead] == rows
-    ahead.close()
-
-
-def test_an_interrupt_while_row_groups_are_read_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path / "a.parquet", [[1, 2, 3], [4, 5, 6], [7, 8, 9], [1, 1, 1]])
-    dataset = ParquetDataset(tmp_path, batch_size=ByLength("tokens", 9))
-    expected = [batch["label"].tolist() for batch in dataset]
-    made, calls = grouped_streams._RowGroup, []
-
-    def interrupted(*arguments: Any) -> Any:
-        calls.append(arguments)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return made(*arguments)
-
-    monkeypatch.setattr(grouped_streams, "_RowGroup", interrupted)
-    dataset.set_epoch(0)
-    found: list[list[int]] = []
-    iterator = iter(dataset)
-    while len(found) < len(expected):
-        try:
-            found.append(next(iterator)["label"].tolist())
-        except KeyboardInterrupt:
-            continue
-    assert found == expected
-    assert len(calls) == 5
-
-
-def test_a_fork_does_not_go_on(tmp_path: Path) -> None:
-    write(tmp_path / "a.parquet", [[1, 2, 3], [4, 5, 6]])
-    iterator = iter(ParquetDataset(tmp_path, batch_size=ByLength("tokens", 9)))
-    next(iterator)
-    child = os.fork()
-    if child == 0:
-        try:
-            next(iterator)
-        except RuntimeError:
-            os._exit(0)
-        os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
-
-
 def test_windows_are_row_groups_that_fit_memory(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", [[40] * 500] * 6)
     options: Any = {"batch_size": ByLength("tokens", 400), "shuffle": True}
@@ -338,12 +281,4 @@ def test_windows_are_row_groups_that_fit_memory(tmp_path: Path) -> None:
     assert torch.equal(labels.sort().values, torch.arange(3000))
     with pytest.raises(ValueError, match="shuffle_window must fit half of max_memory"):
         ParquetDataset(tmp_path, max_memory="500KiB", shuffle_window=6, **options)
-    with pytest.raises(ValueError, match="shuffle_window counts row groups"):
-        ParquetDataset(tmp_path, shuffle_window="100 rows", **options)
-
-
-def test_names_that_columns_have_too(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"t": [[1]], "t.length": [1]}), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match="ByLength adds keys that columns have too"):
-        ParquetDataset(tmp_path, batch_size=ByLength("t", 4))
     assert hash(ByLength("t", 4)) == hash(ByLength("t", 4, padding={"t": 0}))

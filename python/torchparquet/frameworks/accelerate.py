@@ -94,11 +94,10 @@ class ParquetLoader(DataLoaderShard):
         """Return True if further batches of the epoch are known of, without reading."""
         if self.num_workers or not isinstance(self.dataset, ParquetDataset):
             return False
-        try:
-            (reach,) = self.dataset._session.reaches()
-        except TypeError:  # which rank reads what is not known beforehand
+        session = self.dataset._session
+        if session.is_dynamic:  # which rank reads what is not known beforehand
             return False
-        return reach.num_steps < reach.end_steps
+        return session.batches_left(session.present_place(session.topology())) > 0
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; a loaded state of this epoch stays in force."""

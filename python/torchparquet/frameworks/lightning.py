@@ -24,13 +24,7 @@ __all__ = ["callbacks", "metrics_callback", "pytorch_lightning_callbacks"]
 def begin_training(trainer: Any, checkpoint: Mapping[str, Any]) -> None:
     """Bring the data to the point where training resumes.
 
-    Args:
-        trainer: It begins to fit.
-        checkpoint: States of loaders, by whether Lightning keeps them ("stateful") or not
-            ("plain").
-
-    Raises:
-        ValueError: A state does not fit, or the checkpoint lacks one that is needed.
+    The checkpoint has the states of loaders, by whether Lightning keeps them: "stateful", "plain".
     """
     if not any(_sources(trainer)):
         return

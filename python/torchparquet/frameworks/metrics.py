@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
 from torchparquet._impl.metrics.read_metrics import Metrics
 from torchparquet.frameworks.loaders import source_of
-
-
-class SummaryWriter(Protocol):
-    """The methods of TensorBoard's writer that are used."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> object:
-        """Write one number."""
-
-    def add_text(self, tag: str, text_string: str, global_step: int) -> object:
-        """Write one text."""
 
 
 class Interval:
     """The metrics of a data set since they were last taken."""
 
     def __init__(self, loader: object) -> None:
-        """Begin now.
-
-        Args:
-            loader: A `ParquetDataset` or a mix, or a DataLoader of one without workers.
-
-        Raises:
-            TypeError: `loader` is something else.
-            ValueError: The DataLoader has workers, each with metrics of its own.
-        """
+        """Begin now with a `ParquetDataset` or a mix, or a DataLoader of one without workers."""
         source = source_of(loader)
         if source is None:
             raise TypeError(
@@ -63,7 +45,7 @@ class MetricsLog:
     def __init__(
         self,
         dataset: object,
-        writer: SummaryWriter,
+        writer: Any,
         *,
         every_n_steps: int = 100,
         columns: bool = False,

@@ -157,11 +157,7 @@ class ParquetTrainerMixin(_Trainer):
 
 
 def _leave_out_repeats(inputs: dict[str, Any], counts: torch.Tensor) -> bool:
-    """Leave out the rows of a batch that do not count.
-
-    Returns:
-        False if a value is not row by row, and so cannot be cut.
-    """
+    """Leave out the rows of a batch that do not count; False if a value is not row by row."""
     if counts.all():
         return True
     padded = torch.nn.functional.pad(counts.to("cpu", torch.int8), (1, 1))

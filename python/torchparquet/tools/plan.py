@@ -8,7 +8,7 @@ import numpy as np
 
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.share import Share
-from torchparquet._impl.ranks.distribution import bytes_of_shares, per_rank, tokens_of_shares
+from torchparquet._impl.ranks.distribution import per_rank, prorated
 from torchparquet._impl.sequences.delivered_rows import delivered_rows
 from torchparquet.dataset import ParquetDataset
 
@@ -79,9 +79,12 @@ def _ranks(dataset: ParquetDataset, plan: EpochPlan) -> list[dict[str, Any]]:
     """Return the amounts of each rank and of its workers."""
     manifest, counts = dataset.manifest, plan.row_counts()
     world_size, num_workers = plan.options.world_size, plan.options.num_workers
-    of_shares = {"rows": plan.share_rows, "bytes": bytes_of_shares(manifest, plan, counts)}
+    of_shares = {
+        "rows": plan.share_rows,
+        "bytes": prorated(manifest.row_group_num_bytes, manifest, plan, counts),
+    }
     if manifest.packed is not None:
-        of_shares["tokens"] = tokens_of_shares(manifest, manifest.packed, plan, counts)
+        of_shares["tokens"] = prorated(manifest.packed.num_tokens, manifest, plan, counts)
 
     def amounts(readers: int, steps: Any) -> list[dict[str, int]]:
         # With canonical_world_size a rank has several shares, and one worker.

@@ -1,7 +1,8 @@
-"""Every snippet of the documents runs, in order, in a directory with the data that they speak of.
+"""Every snippet of the documents runs, in order, in a directory with the data that it names.
 
 A Python block with a title is saved under that name, one without runs in its page's namespace; a
-shell block runs in bash. `<!-- skip: next "reason" -->` leaves one out, and
+shell block runs in bash. A text block is what the Python block before it prints, with ... for what
+is left out. `<!-- skip: next "reason" -->` leaves one out, and
 `<!-- invisible-code: python ... -->` runs what readers need not see. Commands that take long are
 run by the test that the skip names, and what is quoted from an example stands there.
 """
@@ -13,7 +14,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
+from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
+from io import StringIO
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -58,13 +61,15 @@ class Block:
             DirectiveInHTMLCommentLexer("invisible-code"),
         ]
         self.python = PythonEvaluator()
+        self.printed = ""
 
     def __call__(self, document: Any) -> Iterator[Any]:
         for lexer in self.lexers:
             for region in lexer(document):
                 lexemes = region.lexemes
                 language = lexemes.get("language") or lexemes.get("arguments")
-                evaluate = {"python": self.run_python, "sh": run_shell}.get(language)
+                runs = {"python": self.run_python, "sh": run_shell, "text": self.compare}
+                evaluate = runs.get(language)
                 if evaluate is None:
                     continue
                 if lexemes.get("title"):
@@ -73,7 +78,15 @@ class Block:
                 yield region
 
     def run_python(self, example: Example) -> None:
-        self.python(example)
+        with redirect_stdout(StringIO()) as printed:
+            self.python(example)
+        self.printed = printed.getvalue()
+
+    def compare(self, example: Example) -> None:
+        options = ELLIPSIS | NORMALIZE_WHITESPACE
+        if self.printed and not OutputChecker().check_output(example.parsed, self.printed, options):
+            pytest.fail(f"{example.parsed}\nis shown, but this is printed:\n{self.printed}")
+        self.printed = ""
 
 
 def save(example: Example) -> None:

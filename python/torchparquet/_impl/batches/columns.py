@@ -37,25 +37,7 @@ def resolve_columns(
     pack: Pack | None = None,
     find_words: Callable[[str, Column], tuple[bytes, ...]] | None = None,
 ) -> tuple[Field, ...]:
-    """Resolve the selected columns, and check that all files agree about them.
-
-    The schemas of files without rows do not count, because nothing of them is read.
-
-    Args:
-        columns: None: every column. A sequence of names, or of :class:`Column` of one name: one
-            tensor each, under the same name. A mapping: output name to name, sequence of names or
-            :class:`Column`. ``"*"``, as a name or a key, stands for all columns not named.
-        nulls: The policy of columns that have none of their own; see :class:`Column`. Or a
-            mapping from output name to policy, in which ``"*"`` stands for all others.
-        pack: Packs the columns, all of them; None to read rows. Without ``columns``, those that it
-            names are read.
-
-    Raises:
-        SchemaMismatchError: Two files disagree about a selected column: its presence, its kind if
-            no dtype is given, or the length of its lists if none is given.
-        ValueError: The selection is empty, a name is unknown, repeated or ambiguous, the sources
-            of one tensor differ in dtype, a null policy does not fit, or output names collide.
-    """
+    """Resolve `columns=`, and check that all files that have rows agree about what it selects."""
     policies = nulls_by_name(nulls)
     schemas = manifest if isinstance(manifest, Schemas) else Schemas(manifest)
     if pack is not None and columns is None:
@@ -64,20 +46,12 @@ def resolve_columns(
     _check_policies(policies, requests)
     if pack is not None:
         requests = _packed(requests, pack)
-    requests = {name: _with_bytes(column, schemas) for name, column in requests.items()}
-    requests = {name: _with_words(name, column, find_words) for name, column in requests.items()}
-    requests = {name: _as_table_has_it(column, schemas) for name, column in requests.items()}
-    requests = {name: _in_one_unit(column, schemas) for name, column in requests.items()}
+    requests = {
+        name: _as_files_have_it(name, column, schemas, find_words)
+        for name, column in requests.items()
+    }
     found = {
-        name: [
-            _as_words(
-                column,
-                schemas.agreed_leaves(
-                    source, _cast(column), everywhere=column.default is None, unit=column.unit
-                ),
-            )
-            for source in column.sources
-        ]
+        name: [_agreed_leaves(column, source, schemas) for source in column.sources]
         for name, column in requests.items()
     }
     leaves = [
@@ -88,26 +62,8 @@ def resolve_columns(
         if not (requests[name].vocab and leaf.is_bytes)
     ]
     _check_covered(leaves, suggest=not isinstance(columns, Mapping))
-    asked = requests
-    requests = {
-        name: _with_declared_length(column, found[name], schemas)
-        for name, column in requests.items()
-    }
     fields = tuple(
-        with_file_values(
-            _with_declared_tensor(
-                _with_added(
-                    make_field(name, column, found[name], policies.get(name, policies["*"])),
-                    schemas,
-                ),
-                asked[name],
-                schemas,
-            ),
-            [
-                schemas.partition_values(source) if schemas.is_partition_key(source) else ()
-                for source in column.sources
-            ],
-        )
+        _field(name, column, found[name], policies.get(name, policies["*"]), schemas)
         for name, column in requests.items()
     )
     if pack is not None:
@@ -131,39 +87,53 @@ def _packed(requests: dict[str, Column], pack: Pack) -> dict[str, Column]:
     return {name: replace(requests[name], length="any") for name in pack.names}
 
 
-def _with_bytes(column: Column, schemas: Schemas) -> Column:
-    """Return a column to decode with the bytes of a struct as its source, if it names a struct."""
-    source = column.source
-    if column.decode is None or not isinstance(source, str):
-        return column
-    names = schemas.names()
-    if source not in names and f"{source}.bytes" in names:
-        return replace(column, source=f"{source}.bytes")
-    return column
-
-
-def _with_words(
-    name: str, column: Column, find: Callable[[str, Column], tuple[bytes, ...]] | None
+def _as_files_have_it(
+    name: str,
+    column: Column,
+    schemas: Schemas,
+    find_words: Callable[[str, Column], tuple[bytes, ...]] | None,
 ) -> Column:
-    """Return the column with the words that the files have, if it asks for them."""
-    if column.vocab != "auto":
-        return column
-    assert find is not None  # noqa: S101
-    return replace(column, vocab=find(name, column))
+    """Return a column with what files or their table say of it, where its user does not."""
+    if column.decode is not None:
+        names, inner = schemas.names(), f"{column.source}.bytes"
+        if column.source not in names and inner in names:
+            column = replace(column, source=inner)  # of the struct that it names
+    if column.vocab == "auto":
+        assert find_words is not None  # noqa: S101
+        column = replace(column, vocab=find_words(name, column))
+    return _in_one_unit(_as_table_has_it(column, schemas), schemas)
 
 
-def _as_words(column: Column, leaves: list[Leaf]) -> list[Leaf]:
-    """Return the leaves of a column with a vocabulary; those of nulls alone are strings too."""
+def _agreed_leaves(column: Column, source: str, schemas: Schemas) -> list[Leaf]:
+    """Return the leaves of a source in the files; with a vocabulary those of nulls are strings."""
+    dtype = column.dtype_name if column.vocab is None else "uint8"  # before words become numbers
+    everywhere = column.default is None
+    leaves = schemas.agreed_leaves(source, dtype, everywhere=everywhere, unit=column.unit)
     if column.vocab is None or not leaves[0].holds_nulls:
         return leaves
     return [replace(leaf, is_bytes=True) for leaf in leaves]
 
 
-def _as_table_has_it(column: Column, schemas: Schemas) -> Column:
-    """Return the column with the default and the dtype that a table gives it, where files differ.
+def _field(
+    name: str, column: Column, found: Sequence[Sequence[Leaf]], nulls: Nulls, schemas: Schemas
+) -> Field:
+    """Return the field of a column, with what files declare or lack."""
+    field = make_field(name, _with_declared_length(column, found, schemas), found, nulls)
+    if field.default is None and any(schemas.added_since(one) is not None for one in field.sources):
+        field = replace(field, missing_is_null=True)  # in files that are older than its column
+    if column.length is None and isinstance(column.source, str) and field.has_lists:
+        declared = None if field.words else schemas.declared_tensor(column.source)
+        if declared is not None:
+            field = replace(field, shape=declared[0], order=declared[1])
+    keys = [
+        schemas.partition_values(source) if schemas.is_partition_key(source) else ()
+        for source in column.sources
+    ]
+    return with_file_values(field, keys)
 
-    Their kinds may be from before a column was widened.
-    """
+
+def _as_table_has_it(column: Column, schemas: Schemas) -> Column:
+    """Return the column with a table's default and dtype, since files may be from before both."""
     if column.default is None:
         defaults = {schemas.default_of_table(source) for source in column.sources}
         if len(defaults) > 1:
@@ -198,23 +168,6 @@ def _in_one_unit(column: Column, schemas: Schemas) -> Column:
     return replace(column, unit=unit)  # type: ignore[arg-type]
 
 
-def _with_added(field: Field, schemas: Schemas) -> Field:
-    """Return the field, whose values are null in files that are older than its column."""
-    for source in field.sources:
-        file = None if field.default is not None else schemas.added_since(source)
-        if file is not None:
-            return replace(field, missing_is_null=True)
-    return field
-
-
-def _with_declared_tensor(field: Field, column: Column, schemas: Schemas) -> Field:
-    """Return the field with the shape that files declare for its rows, if no length is stated."""
-    if column.length is not None or not isinstance(column.source, str) or not field.has_lists:
-        return field
-    declared = None if field.words else schemas.declared_tensor(column.source)
-    return field if declared is None else replace(field, shape=declared[0], order=declared[1])
-
-
 def _with_declared_length(
     column: Column, found: Sequence[Sequence[Leaf]], schemas: Schemas
 ) -> Column:
@@ -228,11 +181,6 @@ def _with_declared_length(
     return (
         replace(column, length=schemas.declared_length(column.source)) if takes_length else column
     )
-
-
-def _cast(column: Column) -> str | None:
-    """Return the dtype that values are decoded as, before words become numbers."""
-    return column.dtype_name if column.vocab is None else "uint8"
 
 
 def _requests(columns: ColumnsArgument, schemas: Schemas) -> dict[str, Column]:

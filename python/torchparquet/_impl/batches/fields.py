@@ -26,7 +26,7 @@ class Field:
         items: None, or n if a value is n items. The shape is then ``[B, n]`` from one source, with
             a mask of ``[B]``, or ``[N, n]`` in lists.
         num_offsets: The number of offsets between a row and its items. Above 0 the field is a
-            :class:`~torchparquet.jagged.Jagged` whose values have the dtype.
+            `Jagged` whose values have the dtype.
         length: L if lists are a tensor of shape ``[B, L]``, or ``[B, L * n]``; else None.
         words: The vocabulary, encoded in UTF-8; None if strings stay strings.
         default: The value of rows of files that lack a column, representable in ``dtype``, or bytes
@@ -74,11 +74,9 @@ class Field:
 
     @property
     def identity(self) -> str:
-        """The facts about which two data sets must agree for states of one to fit the other.
-
-        An attribute that joins belongs here only where it is used, so that states which were saved
-        before stay valid. Facts that follow from the files are left out.
-        """
+        """The facts about which two data sets must agree for states of one to fit the other."""
+        # An attribute that joins belongs here only where it is used, so that states which were
+        # saved before stay valid. Facts that follow from the files are left out.
         pack = self.pack
         facts: dict[str, object] = {
             "name": self.name,
@@ -163,12 +161,7 @@ def columns_digest(fields: Sequence[Field]) -> str:
 def make_field(
     name: str, column: Column, sources: Sequence[Sequence[Leaf]], default_nulls: Nulls
 ) -> Field:
-    """Return the field that a batch holds for ``column``.
-
-    Args:
-        sources: For each source the leaves in the files, each kind once. All can be read and cast
-            to the column's dtype.
-    """
+    """Return the field that a batch holds for ``column``."""
     leaves = [leaf for found in sources for leaf in found]
     _check_options(name, column, leaves)
     dtype = _common_dtype(name, column, sources)
@@ -220,12 +213,7 @@ def _check_grouped(
 
 
 def with_file_values(field: Field, values: Sequence[tuple[str | None, ...]]) -> Field:
-    """Return ``field`` with the values of partition keys.
-
-    Args:
-        values: For each source () or, if it is a partition key, the text of each file's value;
-            None for a file whose path lacks the key.
-    """
+    """Return ``field`` with the texts of partition keys: by source, () or one of each file."""
     codes = {word.decode(errors="replace"): i for i, word in enumerate(field.words or ())}
     missing = None if isinstance(field.default, (bytes, tuple)) else field.default
 

@@ -9,8 +9,7 @@ import torch
 
 from torchparquet._impl.files.footers.leaf import Leaf
 from torchparquet.column import Column, Nulls
-
-_NOT_FINITE = (float("inf"), float("-inf"))
+from torchparquet.jagged import in_dtype
 
 
 def checked_default(
@@ -121,19 +120,10 @@ def checked_value(
     value: int | float | bool, what: str, name: str, dtype: str
 ) -> int | float | bool:
     """Return ``value`` as a bool, int or float of Python, as ``dtype`` demands."""
-    convert = kind_of(dtype)
-    if convert is bool:
-        fits = value in (0, 1)
-    elif convert is float:
-        # Rounding is fine; infinity and NaN are values too.
-        largest = torch.finfo(getattr(torch, dtype)).max
-        fits = abs(value) <= largest or value in _NOT_FINITE or value != value
-    else:
-        limits = torch.iinfo(getattr(torch, dtype))
-        fits = limits.min <= value <= limits.max and value == int(value)
-    if not fits:
+    fitting = in_dtype(value, getattr(torch, dtype))
+    if fitting is None:
         raise ValueError(
             f"a {what} must be representable in the column's dtype: {name!r} is {dtype}, the "
             f"value {value!r}"
         )
-    return convert(value)
+    return fitting

@@ -15,21 +15,13 @@ from torchparquet.options import Boundaries, Number, Strategy
 
 @dataclass(frozen=True)
 class PackedColumn:
-    """How one column is packed.
-
-    Attributes:
-        strategy: That of its `Pack`.
-        separator: The value that follows each document; None for none.
-        padding: The value of padding.
-        window: That of its `Pack`.
-        boundaries: The tensors that tell documents; "none" for all columns but the first.
-    """
+    """How one column is packed, as its `Pack` says."""
 
     strategy: Strategy
     separator: Number | None
     padding: Number
     window: int
-    boundaries: Boundaries
+    boundaries: Boundaries  # "none" for all columns but the first
 
     @property
     def has_marks(self) -> bool:

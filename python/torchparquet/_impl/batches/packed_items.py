@@ -51,10 +51,7 @@ class PackedItems:
             into[begin : begin + array.nbytes] = array
 
     def tensors_in(self, memory: Tensor) -> list[ItemTensors]:
-        """Return the items of each field in `memory`, which is `self.memory` or a copy of it.
-
-        Values and masks are uint8 tensors of their bytes.
-        """
+        """Return the items of each field in `memory`, which is `self.memory` or a copy of it."""
         parts = iter(zip(self._begins, self._num_bytes, strict=True))
         flat = (memory.narrow(0, begin, size) for begin, size in parts)
         return [

@@ -6,43 +6,45 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchparquet.column import Column
-from torchparquet.errors import printable
+from torchparquet.errors import TransformError, printable
 from torchparquet.jagged import Jagged
 
 Decode = Callable[[bytes], Any]
+# The provenance of a batch, or of one of its rows.
+Origin: TypeAlias = Callable[[int | None], object]
 
 
-class RowFailedError(Exception):
-    """A value could not be decoded."""
+class FunctionFailedError(Exception):
+    """A function of the user's failed, somewhere. The text says which one, and how."""
 
-    def __init__(self, row: int, text: str) -> None:
-        """Say which row, and why."""
-        super().__init__(row, text)
-        self.row = row
+    def __init__(self, text: str, row: int | None = None) -> None:
+        """Say which function failed, and for which row."""
+        super().__init__(text, row)
         self.text = text
+        self.row = row
 
     def __str__(self) -> str:
-        """Return the reason."""
+        """Return the text."""
         return self.text
+
+    def of_batch(self, origin: Origin) -> TransformError:
+        """Return the error that says which batch was given."""
+        return TransformError(f"{self}; given was {origin(self.row)}")
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """How the values of one column are decoded; see `Column`.
-
-    Attributes:
-        flags: True if a value that cannot be decoded is flagged, and does not raise.
-    """
+    """How the values of one column are decoded; see `Column`."""
 
     decode: Decode
-    flags: bool
+    flags: bool  # values that cannot be decoded, instead of raising
     stacks: bool
     has_rates: bool = False
 
@@ -68,7 +70,7 @@ class Decoder:
             except Exception as error:
                 if not self.flags:
                     said = f"{type(error).__name__}: {printable(str(error))}"
-                    raise RowFailedError(row, f"{end - begin} bytes: {said}") from error
+                    raise _failed(column, f"{end - begin} bytes: {said}", row) from error
             values.append(value)
             valid.append(value is not None)
         made: dict[str, Any] = {}
@@ -76,7 +78,7 @@ class Decoder:
             rates = [0 if value is None else value[1] for value in values]
             made[f"{column}.sample_rate"] = torch.tensor(rates)
             values = [None if value is None else value[0] for value in values]
-        made[column] = self._stacked(values) if self.stacks else values
+        made[column] = _stacked(column, values) if self.stacks else values
         if self.flags:
             made[f"{column}.valid"] = torch.tensor(valid)
         return {name: made[name] for name in self.names(column)}
@@ -89,16 +91,21 @@ class Decoder:
             return value
         return (_tensor(value[0]), value[1]) if self.has_rates else _tensor(value)
 
-    def _stacked(self, values: list[Tensor | None]) -> Tensor:
-        """Return one tensor of all values; zeros stand for those that could not be decoded."""
-        first = next((value for value in values if value is not None), None)
-        if first is None:
-            raise RowFailedError(0, "no value of the batch can be decoded, so none has a shape")
-        for row, value in enumerate(values):
-            if value is not None and (value.shape, value.dtype) != (first.shape, first.dtype):
-                shapes = f"{_shown(first)}, then {_shown(value)}"
-                raise RowFailedError(row, f"stack=True needs values of one shape; got {shapes}")
-        return torch.stack([torch.zeros_like(first) if v is None else v for v in values])
+
+def _stacked(column: str, values: list[Tensor | None]) -> Tensor:
+    """Return one tensor of all values; zeros stand for those that could not be decoded."""
+    first = next((value for value in values if value is not None), None)
+    if first is None:
+        raise _failed(column, "no value of the batch can be decoded, so none has a shape", 0)
+    for row, value in enumerate(values):
+        if value is not None and (value.shape, value.dtype) != (first.shape, first.dtype):
+            shapes = f"{_shown(first)}, then {_shown(value)}"
+            raise _failed(column, f"stack=True needs values of one shape; got {shapes}", row)
+    return torch.stack([torch.zeros_like(first) if v is None else v for v in values])
+
+
+def _failed(column: str, text: str, row: int) -> FunctionFailedError:
+    return FunctionFailedError(f"column {column!r} cannot be decoded: {text}", row)
 
 
 def _tensor(value: Any) -> Tensor:

@@ -53,12 +53,7 @@ class FunctionPool:
         return greeting is None or not greeting.done() or greeting.exception() is None
 
     def submit(self, batch: dict[str, Any], seed: int) -> Future[dict[str, Any]]:
-        """Begin to apply the functions.
-
-        Its result raises:
-            FunctionFailedError: A function failed.
-            BrokenExecutor: A process ended.
-        """
+        """Begin to apply the functions; a process that ends makes the result a BrokenExecutor."""
         executor = self._executor or self._begin()
         if self.has_processes:
             return executor.submit(_apply_in_process, batch, seed)

@@ -8,31 +8,11 @@ from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeAlias
 
-from torchparquet._impl.functions.decoders import Decoder, RowFailedError
-from torchparquet.errors import TransformError, printable
+from torchparquet._impl.functions.decoders import Decoder, FunctionFailedError, Origin
+from torchparquet.errors import printable
 
 Processor: TypeAlias = Callable[[Any], Any]
-# The provenance of a batch, or of one of its rows.
-Origin: TypeAlias = Callable[[int | None], object]
 Transform: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-class FunctionFailedError(Exception):
-    """A function of the user's failed, somewhere. The text says which one, and how."""
-
-    def __init__(self, text: str, row: int | None = None) -> None:
-        """Say which function failed, and for which row."""
-        super().__init__(text, row)
-        self.text = text
-        self.row = row
-
-    def __str__(self) -> str:
-        """Return the text."""
-        return self.text
-
-    def of_batch(self, origin: Origin) -> TransformError:
-        """Return the error that says which batch was given."""
-        return TransformError(f"{self}; given was {origin(self.row)}")
 
 
 class Transforms:
@@ -67,12 +47,7 @@ class Transforms:
                 raise ValueError(f"processors must be for {present}, got one for {name!r}")
 
     def apply(self, values: dict[str, Any], origin: Origin) -> dict[str, Any]:
-        """Apply the functions to a batch or row.
-
-        Args:
-            origin: Returns the provenance of the values, or of one of its rows; called only if a
-                function fails.
-        """
+        """Apply the functions to a batch or row, whose `origin` is asked for if one fails."""
         try:
             return self.run(values)
         except FunctionFailedError as error:
@@ -107,12 +82,7 @@ class Transforms:
                 if not self._is_mask(name):
                     made[name] = value
                 continue
-            try:
-                made |= decoder.run(name, value, values.get(f"{name}.valid"))
-            except RowFailedError as error:
-                raise FunctionFailedError(
-                    f"column {name!r} cannot be decoded: {error}", error.row
-                ) from error
+            made |= decoder.run(name, value, values.get(f"{name}.valid"))
         return made
 
     def names_of(self, columns: Iterable[str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.data import get_worker_info
 
-from torchparquet._impl.metrics.bottleneck import Sides, describe
+from torchparquet._impl.metrics.bottleneck import describe
 from torchparquet._impl.processors import num_own_processors
 
 # Counts: (kind, name, quantity) to a number that only grows.
@@ -170,32 +170,8 @@ class Metrics:
     def bottleneck(self) -> str:
         """One sentence: the slower side, the figures that say so, and one option to change."""
         worker = get_worker_info()
-        sides = Sides(
-            batches=self.batches,
-            elapsed=self.elapsed_seconds,
-            wait=self.wait_seconds,
-            first_wait=self.first_wait_seconds,
-            functions=self.function_seconds,
-            python=self.python_seconds,
-            num_threads=self.ring.num_threads,
-            processors=max(1, num_own_processors() // (worker.num_workers if worker else 1)),
-            in_worker=worker is not None,
-            reading=self.open_seconds + self.read_seconds,
-            decompressing=self.decompress_seconds,
-            decoding=self.decode_seconds,
-            for_loop=self.threads_waited_for_loop_seconds,
-            for_memory=self.threads_waited_for_memory_seconds,
-            for_bytes=self.threads_waited_for_bytes_seconds,
-            received=self.bytes_received,
-            from_cache=self.bytes_from_cache,
-            max_batches=self.ring.max_batches_in_flight,
-            of_codec={name: one.decompress_seconds for name, one in self.codecs.items()},
-            of_column={
-                name: one.decompress_seconds + one.decode_seconds
-                for name, one in self.columns.items()
-            },
-        )
-        return describe(sides)
+        processors = max(1, num_own_processors() // (worker.num_workers if worker else 1))
+        return describe(self, processors, in_worker=worker is not None)
 
     def report(self) -> str:
         """Return lines for people: the shares of the loop's time, and the slower side."""
@@ -298,10 +274,7 @@ def metrics_of(sums: Sums, ring: Ring, sources: Iterable[Metrics | None] = ()) -
 
 
 def side_by_side(sources: Iterable[Metrics | None]) -> Metrics:
-    """Return the metrics of a mix, whose data sets one loop reads side by side.
-
-    The time of each data set is that of the mix, without the time in `next` of the others.
-    """
+    """Return the metrics of a mix, whose data sets one loop reads side by side."""
     known = [source for source in sources if source is not None]
     elapsed = max((source.elapsed_seconds for source in known), default=0.0)
     total = summed([(source.sums(), 1) for source in known])

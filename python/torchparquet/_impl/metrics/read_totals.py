@@ -7,23 +7,24 @@ import time
 import weakref
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Literal
 
-from torchparquet._impl.metrics.read_metrics import Metrics, Ring, Sums, metrics_of, rings, summed
+from torchparquet._impl.metrics.read_metrics import (
+    CodecMetrics,
+    Metrics,
+    Ring,
+    Sums,
+    metrics_of,
+    rings,
+    summed,
+)
 
 if TYPE_CHECKING:
     from torchparquet._impl.native import ReaderStats
     from torchparquet._impl.reading.stream import Stream
 
-_OF_COLUMN = (
-    "bytes_read",
-    "bytes_decompressed",
-    "open_seconds",
-    "read_seconds",
-    "decompress_seconds",
-    "decode_seconds",
-)
+_OF_COLUMN = tuple(quantity.name for quantity in fields(CodecMetrics))
 _OF_ALL = (*(name for name in _OF_COLUMN if name != "bytes_decompressed"), "num_reads")
 
 # Adding up ended streams takes about as long as opening a stream, so it waits for so many.
@@ -148,12 +149,7 @@ class ReadTotals:
             self._reset()  # a fork has read nothing yet
 
     def add(self, stream: Stream, begin: float, waited: float | None = None) -> None:
-        """Count the reading of a stream.
-
-        Args:
-            waited: Seconds that the loop waited for the first batch, if another caller asked for
-                that one; None if the loop will ask.
-        """
+        """Count the reading of a stream, whose first batch the loop has `waited` for already."""
         self._own()
         self._count(Reading(stream, begin, waited, self._is_first))
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchparquet._impl.batches.batch_rows import check_rows, num_rows_of
-from torchparquet._impl.batches.rows import Row, split_rows, texts_of
+from torchparquet._impl.batches.batch_rows import Row, check_rows, num_rows_of, split_rows, texts_of
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.functions.transforms import Transforms
 from torchparquet._impl.mixing.mix_session import Member, MixSession

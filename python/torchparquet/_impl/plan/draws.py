@@ -145,10 +145,7 @@ class Draws:
 
 
 def random_words(key: tuple[int, int], block: int, count: int) -> list[int]:
-    """Return numbers in `[0, 2**64)` that depend only on the arguments.
-
-    They are raw words of Philox4x64-10, which numpy keeps the same in every release.
-    """
+    """Return numbers in `[0, 2**64)` that depend only on the arguments."""
     counter = np.array([0, block, 0, _PURPOSE], dtype=np.uint64)
     generator = np.random.Philox(key=np.array(key, dtype=np.uint64), counter=counter)
     words: list[int] = generator.random_raw(count).tolist()

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torchparquet._impl.plan.epoch_plan import EpochPlan, Remains
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
 from torchparquet._impl.plan.ranges import Ranges
-from torchparquet._impl.plan.windows import WindowRemainder
+from torchparquet._impl.plan.share import WindowRemainder
+from torchparquet._impl.plan.topology import Topology
 
 
 class Leg(NamedTuple):
@@ -65,11 +66,8 @@ def plan_leg(
 
 
 def steps_of_shares(plan: EpochPlan, num_steps: int) -> Int64Array:
-    """Return the batches of each share among the first `num_steps` of each rank, int64 `[S]`.
-
-    The DataLoader takes a batch from each of a rank's workers in turn and skips workers that have
-    no more.
-    """
+    """Return the batches of each share among the first `num_steps` of each rank, int64 `[S]`."""
+    # The DataLoader takes a batch from each worker in turn, and skips those that have no more.
     options = plan.options
     if options.order.canonical_world_size is not None or options.num_workers == 1:
         return np.minimum(plan.share_steps, num_steps)
@@ -91,11 +89,7 @@ def steps_of_shares(plan: EpochPlan, num_steps: int) -> Int64Array:
 
 
 def rows_beyond(plan: EpochPlan, num_steps: int, num_rows: int) -> Int64Array:
-    """Return the rows of each share among the `num_rows` after `num_steps` batches, int64 `[S]`.
-
-    Shares side by side in a batch are used up one after the other. The count may exceed the rows
-    that a share has left, but not with `canonical_world_size`.
-    """
+    """Return the rows of each share among the `num_rows` after `num_steps` batches, int64 `[S]`."""
     options = plan.options
     if num_rows and options.num_workers > 1:
         raise ValueError(
@@ -232,3 +226,49 @@ def _merged(begin: Int64Array, end: Int64Array) -> tuple[Int64Array, Int64Array]
     begin, reach = begin[by_begin], np.maximum.accumulate(end[by_begin])
     is_first: NDArray[np.bool_] = np.append(True, begin[1:] > reach[:-1])
     return begin[is_first], reach[np.append(np.flatnonzero(is_first)[1:] - 1, len(reach) - 1)]
+
+
+def rank_rows(plan: EpochPlan) -> Int64Array:
+    """Return the rows of each rank, int64 `[world_size]`; with workers those of each share."""
+    options = plan.options
+    if options.order.canonical_world_size is None:
+        return plan.share_rows
+    rows: Int64Array = plan.share_rows.reshape(-1, options.world_size).sum(axis=0)
+    return rows
+
+
+def rows_of_first(plan: EpochPlan, topology: Topology, num_steps: int) -> int:
+    """Return the rows of the first `num_steps` batches of a rank's worker."""
+    shares = list(plan.options.shares_of(topology.rank, topology.worker_id))
+    batch_size = plan.options.share_batch_size
+    if batch_size is None:
+        return plan.share(shares[0]).rows_of_first(num_steps) if num_steps else 0
+    return int(np.minimum(num_steps * batch_size, plan.share_rows[shares]).sum())
+
+
+def end_rows(plan: EpochPlan, topology: Topology, end: int, *, limited: bool) -> int:
+    """Return the rows that every rank and worker can deliver; with `even="none"` only this one."""
+    options = plan.options
+    every = rank_rows(plan)
+    own = rows_of_first(plan, topology, end)
+    if options.steps_may_differ:
+        return own
+    least = int(every.min())
+    if options.batch_size is not None:
+        return min(least, end * options.batch_size)
+    if not limited:
+        return least
+    return min(plan.share(index).rows_of_first(end) for index in range(plan.num_shares))
+
+
+def after_row(
+    plan: EpochPlan, topology: Topology, num_steps: int, num_rows: int
+) -> tuple[int, int]:
+    """Return the batches of a rank's worker, and the rows of the next one, up to a row."""
+    if plan.options.batch_size is None:
+        share = plan.share(next(iter(plan.options.shares_of(topology.rank, topology.worker_id))))
+        ends = np.cumsum(share.batch_sizes[num_steps:])
+        more = int(np.searchsorted(ends, num_rows, side="right"))
+        return num_steps + more, num_rows - (int(ends[more - 1]) if more else 0)
+    begin, end = (rows_of_first(plan, topology, num_steps + more) for more in (0, 1))
+    return (num_steps, num_rows) if num_rows < end - begin else (num_steps + 1, 0)

@@ -17,13 +17,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from torchparquet._impl.checks import checked_int
-from torchparquet._impl.plan.division import DIVISIONS, Dealt, Division
+from torchparquet._impl.plan.division import DIVISIONS, Dealt, Division, RowCounts
 from torchparquet._impl.plan.order import balanced_order, epoch_order, order_within_share
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
 from torchparquet._impl.plan.ranges import Ranges
-from torchparquet._impl.plan.row_counts import RowCounts
-from torchparquet._impl.plan.share import Share
-from torchparquet._impl.plan.windows import WindowRemainder, lay_out, window_keys, window_starts
+from torchparquet._impl.plan.share import (
+    Share,
+    WindowRemainder,
+    lay_out,
+    window_keys,
+    window_starts,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +49,8 @@ class PlannedShare:
     """A share as it was dealt: chunks, with a range of positions for each remainder.
 
     Attributes:
-        chunks: The chunks in order; those too long for a window are cut.
         starts: int64 `[m]`, the first chunk of each window; None for rows in file order.
-        dealt_rows: int64, rows of each chunk as it was dealt, before any was cut; without empty
-            chunks.
+        dealt_rows: int64, rows of each chunk before any was cut; without empty chunks.
     """
 
     chunks: Ranges
@@ -77,19 +79,7 @@ class EpochPlan:
         remains: Remains | None = None,
         row_group_bytes: Int64Array | None = None,
     ) -> None:
-        """Plan an epoch.
-
-        Args:
-            row_group_rows: Integers `[G]`, rows of each row group in file order.
-            options: The options that shape the order.
-            remains: The rest of the epoch that another world left; None for the whole epoch.
-            row_group_bytes: Integers `[G]`, bytes of each row group, for `balance="bytes"`.
-
-        Raises:
-            TypeError: `row_group_rows` does not hold integers.
-            ValueError: `row_group_rows` is not one-dimensional, has a negative count, or sums to 0
-                or to `2**62` and more; or `row_group_bytes` is missing or of another length.
-        """
+        """Plan an epoch."""
         options.check_world()
         self.row_group_rows = _checked_rows(row_group_rows)
         self.row_group_bytes = row_group_bytes
@@ -137,11 +127,7 @@ class EpochPlan:
         return costs
 
     def planned_share(self, index: int) -> PlannedShare:
-        """Return the chunks that share `index` was dealt.
-
-        Raises:
-            ValueError: `index` is not in `[0, num_shares)`.
-        """
+        """Return the chunks that share `index` was dealt."""
         index = checked_int("index", index, 0, self.num_shares)
         chunks = self._division.chunks(index).without_empty_tail()
         options = self.options
@@ -224,10 +210,8 @@ class EpochPlan:
         Raises:
             ValueError: `rank` is not in `[0, world_size)`.
         """
-        world_size = self.options.world_size
-        rank = checked_int("rank", rank, 0, world_size)
-        steps = self.share_steps[rank::world_size]
-        return int(steps.max() if self.options.order.canonical_world_size else steps.sum())
+        rank = checked_int("rank", rank, 0, self.options.world_size)
+        return int(self.steps_per_rank()[rank])
 
 
 def _checked_rows(row_group_rows: Int64Array) -> Int64Array:

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
 from torchparquet._impl.plan.ranges import Ranges
 
+# The step between the states of SplitMix64.
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
 
 def epoch_order(num_units: int, options: PlanOptions) -> Int64Array:
     """Return the permutation of units, which depends on `(seed, epoch)` alone, int64 `[n]`.
@@ -31,10 +34,7 @@ def order_within_share(chunks: Ranges, options: PlanOptions, share: int) -> Rang
 
 
 def balanced_order(units: Ranges, costs: Int64Array, num_shares: int) -> Ranges:
-    """Deal each unit in turn to the share that has cost least so far.
-
-    The costs of two shares differ by at most the costliest unit.
-    """
+    """Deal each unit in turn to the share that has cost least so far."""
     dealt: list[list[int]] = [[] for _ in range(num_shares)]
     least = [(0, share) for share in range(num_shares)]
     for unit, cost in enumerate(costs.tolist()):
@@ -47,6 +47,14 @@ def balanced_order(units: Ranges, costs: Int64Array, num_shares: int) -> Ranges:
         table[share, : len(own)] = own
     hole = Ranges.whole(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
     return units.then(hole).pick(table.T.ravel())
+
+
+def split_mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the outputs of SplitMix64 (Steele, Lea and Flood, 2014) at these states."""
+    mixed = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    out: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
+    return out
 
 
 def philox(options: PlanOptions, share: int, leg: int, purpose: int) -> np.random.Philox:

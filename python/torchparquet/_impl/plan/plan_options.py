@@ -150,12 +150,7 @@ class PlanOptions:
 
 
 def requested_window(shuffle_window: int | str | None) -> tuple[int, int] | None:
-    """Return the user's `shuffle_window` as `PlanOptions` has it, with its `window_rows`.
-
-    Args:
-        shuffle_window: A number of row groups, or of rows such as "1_000_000 rows"; None for the
-            default, which this returns as None.
-    """
+    """Return the user's `shuffle_window` as that of `PlanOptions` and `window_rows`; or None."""
     if shuffle_window is None:
         return None
     if not isinstance(shuffle_window, str):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +20,31 @@ _MAX_PIECES_PER_RANGE = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Ranges:
-    """Row ranges in order, one array `[n]` per property; rows are counted across them.
+class Arrays:
+    """Arrays `[n]` of one length, by name."""
 
-    Attributes:
-        valid: bool `[n]`; False for repeats of rows that some share reads too.
-    """
+    def arrays(self) -> tuple[Any, ...]:
+        """Return all arrays."""
+        return tuple(getattr(self, one.name) for one in fields(self))
+
+    def pick(self, which: slice | NDArray[np.intp] | NDArray[np.bool_]) -> Self:
+        """Return the entries of these indices, in their order, or those that are marked."""
+        return type(self)(*(array[which] for array in self.arrays()))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the entries of all parts in turn; at least one."""
+        return cls(*map(np.concatenate, zip(*(part.arrays() for part in parts), strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges(Arrays):
+    """Row ranges in order, one array `[n]` per property; rows are counted across them."""
 
     row_group: Int64Array
     row_begin: Int64Array
     num_rows: Int64Array
-    valid: NDArray[np.bool_]
+    valid: NDArray[np.bool_]  # False for repeats of rows that some share reads too
 
     @staticmethod
     def none() -> Ranges:
@@ -47,12 +62,6 @@ class Ranges:
         """The number of rows up to the end of each range, int64 `[n]`."""
         return np.cumsum(self.num_rows)
 
-    def pick(self, which: slice | NDArray[np.intp]) -> Ranges:
-        """Return the ranges of these indices, in their order."""
-        return Ranges(
-            self.row_group[which], self.row_begin[which], self.num_rows[which], self.valid[which]
-        )
-
     def rows(self, begin: int, end: int) -> Ranges:
         """Return the ranges of rows `[begin, end)`; the first and last one are cut to fit.
 
@@ -68,16 +77,6 @@ class Ranges:
         num_rows[0] -= skipped
         num_rows[-1] -= self.ends[stop - 1] - end
         return Ranges(self.row_group[first:stop], row_begin, num_rows, self.valid[first:stop])
-
-    @staticmethod
-    def joined(parts: Sequence[Ranges]) -> Ranges:
-        """Return the ranges of all parts in turn; at least one."""
-        return Ranges(
-            np.concatenate([part.row_group for part in parts]),
-            np.concatenate([part.row_begin for part in parts]),
-            np.concatenate([part.num_rows for part in parts]),
-            np.concatenate([part.valid for part in parts]),
-        )
 
     def then(self, other: Ranges) -> Ranges:
         """Return these ranges followed by those of `other`."""

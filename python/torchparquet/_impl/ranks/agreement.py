@@ -36,7 +36,7 @@ _logger = logging.getLogger("torchparquet")
 _Made = TypeVar("_Made")
 
 
-class Standing(NamedTuple):
+class RankNote(NamedTuple):
     """The note that one rank leaves for the others."""
 
     share: int
@@ -46,10 +46,7 @@ class Standing(NamedTuple):
 
 
 def find_peers(ranks: Ranks) -> Peers | None:
-    """Return the processes to compare with: those of the mesh, the group or the world.
-
-    All dimensions of a mesh count, because model-parallel peers must read the same too.
-    """
+    """Return the processes to compare with: those of the mesh, the group or the world."""
     if in_worker() or not is_distributed():
         return None
     if _inherited and _inherited[0] is dist.group.WORLD:
@@ -57,6 +54,7 @@ def find_peers(ranks: Ranks) -> Peers | None:
     if dist.get_backend() in ("fake", "mpi"):
         return None
     if ranks.mesh is not None:
+        # All dimensions count: model-parallel peers must read the same too.
         numbers = sorted(ranks.mesh.mesh.flatten().tolist())
     elif ranks.group is not None:
         group: object = ranks.group
@@ -77,17 +75,12 @@ def default_store() -> Store:
 
 
 def begin_together(
-    peers: Peers, standing: Callable[[], Standing], begin: Callable[[], _Made]
+    peers: Peers, own_note: Callable[[], RankNote], begin: Callable[[], _Made]
 ) -> _Made:
-    """Begin on all ranks or on none. Every rank must call this, and all learn why one failed.
-
-    Raises:
-        RankMismatchError: Ranks differ, another rank could not begin, or one did not join within
-            the store's timeout.
-    """
+    """Begin on all ranks or on none. Every rank must call this, and all learn why one failed."""
     meeting = _Meeting(peers)
     try:
-        own = standing()
+        own = own_note()
         made = begin()
     except Exception as error:
         meeting.excuse(f"{type(error).__name__}: {error}")
@@ -102,42 +95,36 @@ def begin_together(
 
 
 def tell_failure(peers: Peers, error: Exception) -> None:
-    """Tell the ranks that compare next why this one cannot begin; wait for few seconds at most.
-
-    If this rank begins after all before they compare, they do not hear of it.
-    """
+    """Tell the ranks that compare next why this one cannot begin, unless it begins before that."""
     _Meeting(peers, is_ahead=True).excuse(f"{type(error).__name__}: {error}")
 
 
 def start_of_job(peers: Peers) -> str:
-    """Return the name of this start of the job, which only its ranks know.
-
-    If the ranks have not met before, this waits for all of them.
-    """
+    """Return the name of this start of the job; waits for all ranks that have not met before."""
     start = job_start(peers)
     if not start.has_met_all:
         index = peers.ranks.index(peers.own)
-        begin_together(peers, lambda: Standing(index, len(peers.ranks), {}), lambda: None)
+        begin_together(peers, lambda: RankNote(index, len(peers.ranks), {}), lambda: None)
     return start.name
 
 
-def disagreement(standings: Mapping[int, Standing]) -> str:
+def disagreement(notes: Mapping[int, RankNote]) -> str:
     """Describe the differences between ranks; return "" if all agree."""
-    failed = {rank: standing.failure for rank, standing in standings.items() if standing.failure}
+    failed = {rank: note.failure for rank, note in notes.items() if note.failure}
     if failed:
         return "a rank could not begin: " + _by_value(failed)
     names: dict[str, None] = {}
-    for standing in standings.values():
-        names |= dict.fromkeys(standing.values)
+    for note in notes.values():
+        names |= dict.fromkeys(note.values)
     found: list[str] = []
     for name in names:
         if name == "columns" and any(text.startswith("column ") for text in found):
             # It would only add their order, and details.
             continue
-        of_rank = {rank: of.values.get(name, "missing") for rank, of in standings.items()}
+        of_rank = {rank: of.values.get(name, "missing") for rank, of in notes.items()}
         if len(set(of_rank.values())) > 1:
             found.append(f"{name} is {_by_value(of_rank)}")
-    found = found or _wrong_shares(standings)
+    found = found or _wrong_shares(notes)
     if not found:
         return ""
     more = f"; and {len(found) - _MAX_SHOWN} more" if len(found) > _MAX_SHOWN else ""
@@ -147,13 +134,13 @@ def disagreement(standings: Mapping[int, Standing]) -> str:
     )
 
 
-def _wrong_shares(standings: Mapping[int, Standing]) -> list[str]:
+def _wrong_shares(notes: Mapping[int, RankNote]) -> list[str]:
     """Describe the ranks of each share if shares have different numbers of ranks."""
-    num_shares = next(iter(standings.values())).num_shares
-    counts = Counter(standing.share for standing in standings.values())
+    num_shares = next(iter(notes.values())).num_shares
+    counts = Counter(note.share for note in notes.values())
     if len({counts[share] for share in range(num_shares)}) == 1:
         return []
-    held = {rank: str(standing.share) for rank, standing in standings.items()}
+    held = {rank: str(note.share) for rank, note in notes.items()}
     return [f"each data-parallel rank of {num_shares} must be held equally often; it is "
             f"{_by_value(held)}"]  # fmt: skip
 
@@ -206,11 +193,8 @@ class _Meeting:
         self._is_ahead = is_ahead
 
     def excuse(self, failure: str) -> None:
-        """Tell the others that this rank cannot begin.
-
-        It gives them a moment to come if they have not met before, and waits for nobody else.
-        """
-        note = Standing(0, 1, {}, failure)
+        """Tell the others that this rank cannot begin; give them a moment if they never met."""
+        note = RankNote(0, 1, {}, failure)
         if not self._enter(_SLACK_SECONDS):
             return
         if self._start.excused_at == self._number and self._others_have_come():
@@ -224,7 +208,7 @@ class _Meeting:
             if not self._start.has_met_all:
                 self._wait(self._notes_of_others, _SLACK_SECONDS)
 
-    def verdict(self, own: Standing) -> str:
+    def verdict(self, own: RankNote) -> str:
         """Return the verdict for all ranks; "" if they agree."""
         first = self._peers.ranks[0]
         if not self._enter():
@@ -278,19 +262,19 @@ class _Meeting:
     def _announce(self, verdict: str) -> None:
         self._peers.store.set(self._verdict_key, json.dumps(verdict))
 
-    def _leave(self, note: Standing) -> None:
+    def _leave(self, note: RankNote) -> None:
         self._peers.store.set(f"{self._place}/{self._peers.own}", json.dumps(note))
 
-    def _judge(self, own: Standing) -> str:
+    def _judge(self, own: RankNote) -> str:
         keys = self._notes_of_others
         absent = self._wait(keys)
         if absent:
             return self._absence(absent)
         self._start.has_met_all = True
-        standings = {self._peers.own: own}
+        notes = {self._peers.own: own}
         for rank, key in keys.items():
-            standings[rank] = Standing(*json.loads(self._peers.store.get(key)))
-        return disagreement(standings)
+            notes[rank] = RankNote(*json.loads(self._peers.store.get(key)))
+        return disagreement(notes)
 
     def _wait(self, keys: Mapping[int, str], limit_seconds: float | None = None) -> list[int]:
         """Wait for the keys; return the ranks whose key never came."""

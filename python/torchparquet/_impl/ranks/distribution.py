@@ -9,9 +9,9 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from torchparquet._impl.files.manifest import Manifest, PackedRows
+    from torchparquet._impl.files.manifest import Manifest
+    from torchparquet._impl.plan.division import RowCounts
     from torchparquet._impl.plan.epoch_plan import EpochPlan
-    from torchparquet._impl.plan.row_counts import RowCounts
     from torchparquet._impl.plan.share import Share
     from torchparquet._impl.plan.topology import Topology
 
@@ -68,12 +68,12 @@ def shard_distribution(
         "num_workers": num_workers,
         "assigned_shards": [shard for share in own for shard in shards_of(share)],
         "rows": int(plan.share_rows[indices].sum()),
-        "bytes": int(bytes_of_shares(manifest, plan, counts)[indices].sum()),
+        "bytes": int(prorated(manifest.row_group_num_bytes, manifest, plan, counts)[indices].sum()),
         "steps": max(share.num_steps for share in own),
     }
     packed = manifest.packed
     if packed is not None:
-        tokens = tokens_of_shares(manifest, packed, plan, counts)
+        tokens = prorated(packed.num_tokens, manifest, plan, counts)
         found["tokens_per_rank"] = per_rank(tokens, world_size)
         found["tokens"] = int(tokens[indices].sum())
     return found
@@ -91,20 +91,9 @@ def shards_of(share: Share) -> list[int]:
     return list(dict.fromkeys(read))
 
 
-def bytes_of_shares(manifest: Manifest, plan: EpochPlan, counts: RowCounts) -> NDArray[np.int64]:
-    """Return the compressed bytes of each share's rows, prorated within row groups, `[S]`."""
-    return _prorated(manifest, plan, counts, manifest.row_group_num_bytes)
-
-
-def tokens_of_shares(
-    manifest: Manifest, packed: PackedRows, plan: EpochPlan, counts: RowCounts
+def prorated(
+    of_row_group: NDArray[np.int64], manifest: Manifest, plan: EpochPlan, counts: RowCounts
 ) -> NDArray[np.int64]:
-    """Return the tokens of each share's sequences, prorated within row groups, `[S]`."""
-    return _prorated(manifest, plan, counts, packed.num_tokens)
-
-
-def _prorated(
-    manifest: Manifest, plan: EpochPlan, counts: RowCounts, of_row_group: NDArray[np.int64]
-) -> NDArray[np.int64]:
+    """Return a quantity of row groups, such as their bytes, for the rows of each share, `[S]`."""
     of_row = of_row_group / np.maximum(manifest.row_group_num_rows, 1)
     return counts.sums(of_row, plan.num_shares)

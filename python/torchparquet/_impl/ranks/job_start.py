@@ -25,13 +25,9 @@ _LONGEST_PAUSE_SECONDS = 0.25
 
 @dataclass(frozen=True, eq=False)
 class Peers:
-    """The processes that are compared, and their common store.
+    """The processes that are compared, and their common store."""
 
-    Attributes:
-        ranks: Ranks of torch.distributed's world, ascending; the first of them compares.
-    """
-
-    ranks: tuple[int, ...]
+    ranks: tuple[int, ...]  # of torch.distributed's world, ascending; the first of them compares
     own: int
     store: Store
 
@@ -103,11 +99,8 @@ def await_keys(
     limit_seconds: float,
     meanwhile: Callable[[float], None] = lambda _: None,
 ) -> bool:
-    """Wait for all keys; return False if they do not come in time.
-
-    It polls, because a wait of the store would block other threads from the store and Ctrl-C from
-    this one.
-    """
+    """Wait for all keys; return False if they do not come in time."""
+    # A wait of the store would block other threads from the store, and Ctrl-C from this one.
     begun = time.monotonic()
     pause = 0.001
     while not store.check(list(keys)):

@@ -45,12 +45,7 @@ class Membership:
         self._of_loader: tuple[Topology, int] | None = None
 
     def topology(self) -> Topology:
-        """Return this process's data-parallel rank and DataLoader worker.
-
-        Raises:
-            ValueError: The environment and the arguments disagree about it, or pickling dropped
-                the group, mesh or store.
-        """
+        """Return this process's data-parallel rank and DataLoader worker."""
         worker = get_worker_info()
         if worker is not None and self._of_loader is not None:
             loader, pid = self._of_loader

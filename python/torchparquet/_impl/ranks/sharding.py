@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
-from types import FrameType
 from typing import NamedTuple
 
 import torch.distributed as dist
-from torch.utils.data import DataLoader, default_collate, get_worker_info
+from torch.utils.data import get_worker_info
 
 from torchparquet._impl.plan.topology import Topology
 from torchparquet.options import Ranks
@@ -173,48 +171,3 @@ def is_distributed() -> bool:
 def in_worker() -> bool:
     """Return whether this process is a DataLoader worker."""
     return get_worker_info() is not None
-
-
-def _self_of(frame: FrameType | None, method: str) -> object:
-    """Return the `self` of the method that a frame runs; None if it runs another function.
-
-    Reading a frame's locals keeps them alive until it ends, so only methods of that name, or
-    qualified name, are read.
-    """
-    if frame is None or not f".{frame.f_code.co_qualname}".endswith(f".{method}"):
-        return None
-    return frame.f_locals.get("self")
-
-
-def refuse_second_batching(dataset: object) -> None:
-    """Raise if the DataLoader that asks for an iterator would stack the batches of `dataset`.
-
-    The loader's fetcher, which is the caller of the caller, knows; the data set does not.
-    """
-    fetcher = _self_of(sys._getframe(1).f_back, "_IterableDatasetFetcher.__init__")
-    if getattr(fetcher, "dataset", None) is not dataset:
-        return
-    collates = getattr(fetcher, "auto_collation", False) is True
-    if collates and getattr(fetcher, "collate_fn", None) is default_collate:
-        raise ValueError(
-            "this DataLoader would stack several batches (batch_size, 1 by default) of a data set "
-            "that makes batches itself: give the loader batch_size=None, or "
-            "dataset.unbatched(), whose items are rows, or a collate_fn for lists of batches"
-        )
-
-
-def num_workers_of_caller(dataset: object) -> int:
-    """Return the number of workers of the DataLoader that asks for the length of `dataset`.
-
-    `len(loader)` calls `len(loader.dataset)` without naming the loader. The number of workers
-    affects the number of batches, so this looks at the callers of the caller: first come the
-    `__len__` of subclasses, and of data sets that read this one, then that of the loader. It
-    returns 0 if there is no loader.
-    """
-    frame = sys._getframe(1).f_back
-    while (caller := _self_of(frame, "__len__")) is not None:
-        if isinstance(caller, DataLoader):
-            return caller.num_workers if caller.dataset is dataset else 0
-        assert frame is not None  # noqa: S101
-        dataset, frame = caller, frame.f_back
-    return 0

@@ -33,10 +33,7 @@ _OF_START = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
 
 
 def done_once(peers: Peers | None, what: str, work: Callable[[], bytes]) -> bytes:
-    """Return the result of `work`, of this process or of another rank that was asked for it.
-
-    The n-th calls of all ranks for the same `what` belong together, within one start of the job.
-    """
+    """Return the result of `work`, done once for the n-th calls of all ranks for one `what`."""
     if peers is None:
         return work()
     identity = [peers.ranks, what, [os.environ.get(name) for name in _OF_START]]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchparquet._impl.batches.batch_rows import num_rows_of
 from torchparquet._impl.functions.batch_seed import seeded
-from torchparquet._impl.functions.transforms import FunctionFailedError
+from torchparquet._impl.functions.decoders import FunctionFailedError
 from torchparquet._impl.reading.stream import Stage, Stream
 from torchparquet.errors import users_level
 

@@ -6,7 +6,7 @@ import itertools
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -205,14 +205,13 @@ class _Files:
             return
         manifest = self._manifest
         in_file = manifest.row_group_in_file[numbers].tolist()
-        rows = _Rows(
-            opened.batches(in_file, self._fragments.schema, self._expressions), self._found
-        )
-        for number in numbers:
+        batches = opened.batches(in_file, self._fragments.schema, self._expressions)
+        sizes = manifest.row_group_num_rows[numbers].tolist()
+        # After the last one `zip` asks for more, so that rows which are left are noticed.
+        for number, values in zip(numbers, _regrouped(batches, self._found, sizes), strict=True):
             if self._stopped.is_set():
                 return
-            yield number, rows.take(int(manifest.row_group_num_rows[number]))
-        rows.check_end()
+            yield number, values
 
 
 class _OpenFile:
@@ -285,37 +284,25 @@ def _flat_renames(fields: pa.Schema, renames: Mapping[str, str], stored: pa.Sche
     }
 
 
-class _Rows:
-    """The rows of record batches, taken some at a time."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
-        self._batches = batches
-        self._schema = schema
-        self._rest: pa.RecordBatch | None = None
-
-    def _has_rest(self) -> bool:
-        while self._rest is None or len(self._rest) == 0:
-            self._rest = next(self._batches, None)
-            if self._rest is None:
-                return False
-        return True
-
-    def take(self, num_rows: int) -> Values:
-        """Return the columns of the next rows."""
-        parts = []
-        while num_rows > 0:
-            if not self._has_rest():
-                raise OSError(f"{num_rows} rows are missing that the footer counts")
-            assert self._rest is not None  # noqa: S101
-            parts.append(self._rest.slice(0, num_rows))
-            self._rest = self._rest.slice(len(parts[-1]))
-            num_rows -= len(parts[-1])
-        return {
+def _regrouped(
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, sizes: Sequence[int]
+) -> Iterator[Values]:
+    """Yield the columns of each so many next rows; raise OSError if there are fewer or more."""
+    rest: pa.RecordBatch | None = None
+    for size in sizes:
+        parts: list[pa.RecordBatch] = []
+        missing = size
+        while missing > 0:
+            if rest is None or not len(rest):
+                rest = next(batches, None)
+                if rest is None:
+                    raise OSError(f"{missing} rows are missing that the footer counts")
+            parts.append(rest.slice(0, missing))
+            rest = rest.slice(len(parts[-1]))
+            missing -= len(parts[-1])
+        yield {
             field.name: pa.chunked_array([part.column(at) for part in parts], field.type)
-            for at, field in enumerate(self._schema)
+            for at, field in enumerate(schema)
         }
-
-    def check_end(self) -> None:
-        """Raise OSError if rows are left."""
-        if self._has_rest():
-            raise OSError("there are more rows than the footer counts")
+    if (rest is not None and len(rest)) or any(map(len, batches)):
+        raise OSError("there are more rows than the footer counts")

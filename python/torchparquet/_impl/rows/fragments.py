@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 class Fragments:
     """The files of a manifest, opened when they are asked for. Thread-safe.
 
-    Attributes:
-        schema: The columns of all files, and the partition keys of their paths.
-        differing: The columns that are not in it, since files store them as types without a common
-            one.
+    `schema` has the columns of all files and the partition keys of their paths, without those in
+    `differing`, which files store as types without a common one.
     """
 
     def __init__(self, manifest: Manifest, keys: FileKeys | None, footers: Footers | None) -> None:
@@ -72,10 +70,7 @@ class Fragments:
         return self._stored[int(self._manifest.file_schema[file])]
 
     def known(self, file: int, names: Collection[str]) -> dict[str, pa.Scalar]:
-        """Return the values, alike in all rows of a file, of those columns that it does not store.
-
-        They are partition keys of its path, defaults of columns that are younger, and nulls.
-        """
+        """Return partition keys of a file's path, and defaults or nulls of columns it lacks."""
         stored, in_file = self.stored_names(file), self.stored_schema(file).names
         found = {}
         for name in names:
@@ -95,10 +90,7 @@ class Fragments:
         return stored
 
     def footer(self, file: int, known: Mapping[str, pa.Scalar]) -> pads.ParquetFileFragment:
-        """Return a file, perhaps without values, of which some values are known for all rows.
-
-        None are to be told of a file whose columns bear other names than its table's.
-        """
+        """Return a file, perhaps without values, of which some values are known for all rows."""
         if self._footers is None:
             return self._whole(file, known)
         # pyarrow reads a footer as a file without values.

@@ -44,10 +44,7 @@ class ChosenRows:
 
     def mask(self, begin: int, num_rows: int) -> NDArray[np.bool_]:
         """Return which of the rows from global number `begin` on were chosen."""
-        first, end = np.searchsorted(self.numbers, [begin, begin + num_rows])
-        mask = np.zeros(num_rows, bool)
-        mask[self.numbers[first:end] - begin] = True
-        return mask
+        return _marked(self.numbers, begin, num_rows)
 
 
 class Deletions:
@@ -69,10 +66,14 @@ class Deletions:
 
     def mask(self, begin: int, num_rows: int) -> NDArray[np.bool_]:
         """Return which of the rows from global number `begin` on are left."""
-        first, end = np.searchsorted(self.numbers, [begin, begin + num_rows])
-        mask = np.ones(num_rows, bool)
-        mask[self.numbers[first:end] - begin] = False
-        return mask
+        return ~_marked(self.numbers, begin, num_rows)
+
+
+def _marked(numbers: NDArray[np.int64], begin: int, num_rows: int) -> NDArray[np.bool_]:
+    first, end = np.searchsorted(numbers, [begin, begin + num_rows])
+    mask = np.zeros(num_rows, bool)
+    mask[numbers[first:end] - begin] = True
+    return mask
 
 
 def _global_numbers(rows: Any, manifest: Manifest) -> NDArray[np.int64]:

@@ -47,15 +47,12 @@ _SPLIT = "split"
 
 @dataclass(frozen=True)
 class RowArguments:
-    """The arguments of `ParquetDataset` that select rows. All of them must hold for a row.
-
-    Attributes:
-        left: By number of the file, a mask of the rows that a table has not deleted.
-    """
+    """The arguments of `ParquetDataset` that select rows. All of them must hold for a row."""
 
     filters: FiltersArgument = None
     rows: RowsArgument = None
     split: SplitArgument = None
+    # By number of the file, a mask of the rows that a table has not deleted.
     left: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
 
     @property
@@ -72,11 +69,7 @@ def select_rows(
     storage: StorageArguments = NO_STORAGE,
     footers: Footers | None = None,
 ) -> Manifest:
-    """Return the manifest of the rows that the arguments leave.
-
-    Columns are read once, for filters or for a split by a column. With a cache the answer is kept
-    in a file beside it, by files and arguments. One rank reads for all.
-    """
+    """Return the manifest of the rows that the arguments leave."""
     if arguments.is_empty:
         return manifest
     conditions = _Conditions(manifest, arguments, keys, footers)

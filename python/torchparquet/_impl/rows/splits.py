@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from torchparquet._impl.plan.order import GOLDEN, split_mix
 from torchparquet.options import Split
 
 SplitArgument: TypeAlias = "Split | tuple[Any, ...] | None"
@@ -56,12 +57,7 @@ def _has(split: Split, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 
 def split_of(argument: Any) -> Split | None:
-    """Return a split, from its name, parts, seed and column if these are given as a tuple.
-
-    Raises:
-        TypeError: It is neither; or as `Split` raises.
-        ValueError: As `Split` raises.
-    """
+    """Return a split, from its name, parts, seed and column if these are given as a tuple."""
     if argument is None or isinstance(argument, Split):
         return argument
     if not isinstance(argument, tuple) or not 2 <= len(argument) <= 4:
@@ -111,13 +107,5 @@ def _mixed_null(seed: int) -> NDArray[np.uint64]:
 
 def _mixed(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
     """Return a hash of each number: SplitMix64 of the number, and again with the seed."""
-    start = _split_mix(np.array([seed], np.uint64))
-    return _split_mix(_split_mix(numbers) ^ start)
-
-
-def _split_mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    mixed = state + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    out: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
-    return out
+    start = split_mix(np.array([seed], np.uint64) + GOLDEN)
+    return split_mix((split_mix(numbers + GOLDEN) ^ start) + GOLDEN)

@@ -30,11 +30,7 @@ def padded(by_length: ByLength, length: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def batches_of(by_length: ByLength, row_group: RowGroupLengths) -> list[NDArray[np.int64]]:
-    """Return the rows of each batch of a row group, ascending, int64 `[B]` each.
-
-    Raises:
-        ValueError: A row is longer than `max_tokens`.
-    """
+    """Return the rows of each batch of a row group, ascending, int64 `[B]` each."""
     lengths = row_group.lengths
     if by_length.max_tokens is None:
         return _of_buckets(by_length, lengths)
@@ -68,18 +64,7 @@ def _of_buckets(by_length: ByLength, lengths: NDArray[np.int64]) -> list[NDArray
 
 
 def group_rows(length_pass: LengthPass, by_length: ByLength, fields: Sequence[Field]) -> Manifest:
-    """Return the manifest of the batches that rows become.
-
-    Args:
-        length_pass: Reads the lengths. No row group is without rows.
-        by_length: Says which rows a batch has.
-        fields: The tensors of a batch.
-
-    Raises:
-        CorruptFileError: A file cannot be read.
-        ValueError: A column to pad has no lists of numbers, or its padding does not fit; a row is
-            too long, or all lists are empty.
-    """
+    """Return the manifest of the batches that rows become."""
     named = {field.name: field for field in fields}
     for name, value in by_length.padding_of.items():
         if name not in named:

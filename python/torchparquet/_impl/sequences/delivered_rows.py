@@ -14,15 +14,11 @@ from torchparquet._impl.plan.share import Share
 
 
 class WindowRows(NamedTuple):
-    """The rows of one window, or of one chunk without windows, in the order of delivery.
-
-    Attributes:
-        row_in_share: int64 `[n]`, position of the row in the share before permuting.
-    """
+    """The rows of one window, or of one chunk without windows, in the order of delivery."""
 
     row_group: Int64Array
     row: Int64Array
-    row_in_share: Int64Array
+    row_in_share: Int64Array  # before permuting
     valid: NDArray[np.bool_]
 
 

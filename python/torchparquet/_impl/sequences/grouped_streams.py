@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class GroupedOpener:
-    """Opens streams of batches by length, as `StreamOpener` opens those of rows.
-
-    Attributes:
-        row_valid: True if batches have `row.valid`, False for a batch that is a repeat.
-    """
+    """Opens streams of batches by length, as `StreamOpener` opens those of rows."""
 
     rows: StreamOpener
     manifest: Manifest

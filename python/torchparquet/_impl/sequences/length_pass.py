@@ -1,4 +1,4 @@
-"""Counts what the rows of row groups become: by footers, or by one pass over lengths of lists."""
+"""Counts what rows become, such as packed sequences: by footers, or by one pass over lengths."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from torchparquet._impl.files.cache_file import (
     unpacked,
 )
 from torchparquet._impl.files.manifest import PackedRows, Unit
+from torchparquet._impl.files.manifest_reading import footers_of
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
+from torchparquet._impl.reading.reader_arguments import pack_request
 from torchparquet._impl.reading.streams import StreamOpener
-from torchparquet._impl.sequences.footer_counts import counted_lists
 from torchparquet.errors import ListLengthError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
     from torchparquet._impl.files.remote.storage import StorageArguments
+    from torchparquet._impl.native import Footers
     from torchparquet._impl.reading.read_options import ReadOptions
 
 _COUNTS = ("num_units", "num_tokens", "num_places", "num_documents")
@@ -47,11 +49,7 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True)
 class LengthPass:
-    """Reads the lengths of lists.
-
-    Attributes:
-        storage: Of the store that the files are of; its `share` asks one rank for all.
-    """
+    """Reads the lengths of lists."""
 
     manifest: Manifest
     options: ReadOptions
@@ -67,14 +65,7 @@ class LengthPass:
         count: Callable[[RowGroupLengths], Counted],
         count_totals: Callable[[int, int], Counted] | None = None,
     ) -> PackedRows:
-        """Return what the rows of each row group become.
-
-        Lists are not read where footers tell enough.
-
-        Args:
-            count_totals: Counts a row group by the items of all lists and the lists that have
-                some; None if it takes the length of each list.
-        """
+        """Return what the rows of each row group become, by `count_totals` if footers suffice."""
         manifest = self.manifest
         told = json.dumps([unit, *rules, [field.sources for field in fields]])
 
@@ -83,7 +74,7 @@ class LengthPass:
             totals = np.full((manifest.num_row_groups, 2), -1)
             if count_totals is not None and self._is_told_by_footers(fields):
                 threads = self.options.num_threads
-                totals = counted_lists(manifest, fields[0].sources[0], threads)
+                totals = _counted_lists(manifest, fields[0].sources[0], threads)
                 for row_group in np.flatnonzero(totals[:, 0] >= 0).tolist():
                     found[:, row_group] = count_totals(*totals[row_group].tolist())
             for lengths in self._lengths(fields, totals[:, 0] < 0):
@@ -157,6 +148,34 @@ class RowGroupLengths(NamedTuple):
         return _place(self.manifest, self.row_group, row)
 
 
+def pack_rows(length_pass: LengthPass, fields: Sequence[Field]) -> Manifest:
+    """Return the manifest of the sequences that the lists of packed fields become."""
+    first = fields[0]
+    pack, length, request = first.pack, first.length, pack_request(first)
+    assert pack is not None and length is not None and request is not None  # noqa: PT018, S101
+    has_separator = pack.separator is not None
+
+    def count(row_group: RowGroupLengths) -> Counted:
+        lengths = row_group.lengths
+        num_documents = int(np.count_nonzero(lengths))
+        num_sequences = request.num_sequences(lengths)
+        num_tokens = int(lengths.sum()) + has_separator * num_documents
+        return Counted(num_sequences, num_tokens, num_sequences * length, num_documents)
+
+    def count_totals(num_items: int, num_documents: int) -> Counted:
+        num_tokens = num_items + has_separator * num_documents
+        num_sequences = -(-num_tokens // length)
+        return Counted(num_sequences, num_tokens, num_sequences * length, num_documents)
+
+    is_concat = pack.strategy == "concat"
+    window = pack.window if pack.strategy == "best_fit" else None
+    rules = [length, pack.strategy, has_separator, window]
+    packed = length_pass.count(
+        fields, "sequence", rules, count, count_totals if is_concat else None
+    )
+    return length_pass.manifest.pack(packed)
+
+
 def _place(manifest: Manifest, row_group: int, row: int) -> str:
     stored = manifest.stored_rows(row_group, np.array([row]))[0]
     return (
@@ -183,3 +202,28 @@ def _check_in_step(
 
 def _content(rows: PackedRows) -> bytes:
     return packed({}, {name: getattr(rows, name) for name in _COUNTS})
+
+
+def _counted_lists(manifest: Manifest, column: str, num_threads: int | None) -> NDArray[np.int64]:
+    """Return the items of a column's lists, and the lists that have some."""
+    footers = footers_of(manifest, num_threads, with_contents=True)
+    counts = np.full((manifest.num_row_groups, 2), -1)
+    unchanged = footers.file_digest == manifest.file_digest
+    for file in np.flatnonzero(unchanged).tolist():
+        of_file = _counts_of_file(footers, file, column)
+        row_groups = np.flatnonzero(manifest.row_group_file == file)
+        if len(of_file):
+            counts[row_groups] = of_file[manifest.row_group_in_file[row_groups]]
+    # A footer that wrongly says so would lose the row group, as nothing of it is read.
+    counts[counts[:, 0] <= 0] = -1
+    return counts
+
+
+def _counts_of_file(footers: Footers, file: int, column: str) -> NDArray[np.int64]:
+    """Return the counts of all row groups of a file, or of none."""
+    paths = [leaf.path for leaf in footers.schemas[footers.file_schema[file]]]
+    none = np.zeros((0, 2), np.int64)
+    if column not in paths:
+        return none
+    counts = footers.list_counts(file, paths.index(column))
+    return counts if len(counts) == footers.file_num_row_groups[file] else none

@@ -21,8 +21,7 @@ from torchparquet._impl.reading.word_pass import WordPass
 from torchparquet._impl.rows.filters import both
 from torchparquet._impl.rows.select_rows import RowArguments, select_rows
 from torchparquet._impl.sequences.by_length import group_rows
-from torchparquet._impl.sequences.length_pass import LengthPass
-from torchparquet._impl.sequences.packing import pack_rows
+from torchparquet._impl.sequences.length_pass import LengthPass, pack_rows
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.tables.sources import table_source
 from torchparquet.options import ByLength, Pack

@@ -13,14 +13,12 @@ import numpy as np
 from torch.utils.data import get_worker_info
 
 from torchparquet._impl.batches.fields import Field, columns_digest
-from torchparquet._impl.checks import checked_int
 from torchparquet._impl.functions.batch_seed import mixed_seed
 from torchparquet._impl.functions.function_pools import FunctionPool
 from torchparquet._impl.metrics.read_totals import ReadTotals
-from torchparquet._impl.plan.row_places import Reach
 from torchparquet._impl.plan.topology import Topology
-from torchparquet._impl.ranks.agreement import Standing, warn_of_early_end
-from torchparquet._impl.ranks.second_sharding import refuse_second_sharding
+from torchparquet._impl.ranks.agreement import RankNote, warn_of_early_end
+from torchparquet._impl.ranks.loaders import refuse_second_sharding
 from torchparquet._impl.ranks.sharding import in_worker, is_distributed
 from torchparquet._impl.reading.function_stages import AheadStage, FunctionStage
 from torchparquet._impl.session.planner import Place
@@ -186,7 +184,7 @@ class DatasetSession(Session[Place]):
             *(place.steps_before, place.steps + num_after),
         )
 
-    def standing(self, num_workers: int = 0, place: Place | None = None) -> Standing:
+    def standing(self, num_workers: int = 0, place: Place | None = None) -> RankNote:
         """Return what all ranks must agree about in the iteration at `place`, or the next one."""
         own = self.topology((0, max(1, num_workers)))
         return self.rank_check.standing(self.planner, place or self.present_place(own), own)
@@ -304,15 +302,14 @@ class DatasetSession(Session[Place]):
             )
         if self.is_dynamic:
             return 0, None
-        reach = self.planner.reach(position, self.topology(worker))
-        return reach.num_rows, reach.end_rows
+        return self.planner.rows(position, self.topology(worker))
 
-    def reaches(self, num_workers: int = 0) -> list[Reach]:
-        """Return how far this rank is in the epoch under way or to come, for each worker."""
+    def end_rows(self, num_workers: int) -> int:
+        """Return the rows of this rank's workers in the epoch under way or to come."""
         self.refuse_dynamic("length")
         workers = [(worker, num_workers) for worker in range(0 if in_worker() else num_workers)]
         topologies = [self.topology(worker) for worker in workers] or [self.topology()]
-        return [self.planner.reach(self.present_place(of), of) for of in topologies]
+        return sum(self.planner.rows(self.present_place(of), of)[1] for of in topologies)
 
     def num_steps(self, topology: Topology, *, of_rank: bool) -> int:
         """Return the batches of the epoch under way or to come, of the rank or the worker."""
@@ -356,14 +353,6 @@ class DatasetSession(Session[Place]):
         """Return the state of a place's epoch after `num_rows` rows of the present world."""
         state = self.planner.state_of_row(position, num_rows, _own_worker())
         return dump(state, self._identity)
-
-    def state_at_row(self, num_rows: int) -> dict[str, Any]:
-        """Return the state after `num_rows` rows of this rank in the present world."""
-        self.refuse_dynamic("state")
-        num_rows = checked_int("num_rows", num_rows, 0, 2**62)
-        self.check_seen()
-        latest = None if self._latest is None else self._latest.position
-        return self.state_after_rows(self.live_position() or latest or self.next_place(), num_rows)
 
     def read_state(self, state: Any) -> State:
         """Return what a state, or one of rows, says; see `parse`."""

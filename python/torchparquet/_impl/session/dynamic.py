@@ -311,7 +311,7 @@ def _origin_in(
     step: int,
     row: int | None = None,
 ) -> object:
-    return batch_origin(manifest, [share.after(step)], (epoch, step), topology, row)
+    return batch_origin(manifest, [share.steps(step)], (epoch, step), topology, row)
 
 
 def row_group_share(row_group: int, num_rows: int, batch_size: int | None) -> Share:

@@ -8,10 +8,17 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from torchparquet._impl.checks import checked_int
-from torchparquet._impl.plan.elastic import Leg, plan_leg, steps_of_shares
+from torchparquet._impl.plan.elastic import (
+    Leg,
+    after_row,
+    end_rows,
+    plan_leg,
+    rank_rows,
+    rows_of_first,
+    steps_of_shares,
+)
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
-from torchparquet._impl.plan.row_places import Reach, after_row, end_rows, rank_rows, rows_of_first
 from torchparquet._impl.plan.share import Share
 from torchparquet._impl.plan.topology import Topology
 from torchparquet._impl.reading.window_limits import WindowMemory, window_in_effect
@@ -254,22 +261,20 @@ class EpochPlanner:
         last = place.legs[-1]._replace(num_steps=steps, num_rows=rows)
         return State(place.epoch, (*place.legs[:-1], last), worker, place.window)
 
-    def reach(self, place: Place, topology: Topology) -> Reach:
-        """Return how far a place is in what the present world delivers."""
+    def rows(self, place: Place, topology: Topology) -> tuple[int, int]:
+        """Return the rows of the present world up to a place, and those that all ranks can take."""
         plan = self.present_plan(place)
         limited = self.limit_steps is not None
         end = end_rows(plan, topology, place.end, limited=limited)
         rows = rows_of_first(plan, topology, place.steps) + place.num_rows
-        return Reach(place.epoch, place.steps, place.end, min(rows, end), end)
+        return min(rows, end), end
 
     def shares(self, place: Place, topology: Topology) -> list[Share]:
         """Return what is left to read: shares whose rows stand side by side in each batch."""
         plan = self.present_plan(place)
         of_rank = plan.options.shares_of(topology.rank, topology.worker_id)
-        shares = [plan.share(index) for index in of_rank]
-        if self.limit_steps is not None:
-            shares = [share.first(place.end) for share in shares]
-        return [share.after(place.steps) for share in shares]
+        end = None if self.limit_steps is None else place.end
+        return [plan.share(index).steps(place.steps, end) for index in of_rank]
 
     def num_steps(self, place: Place, topology: Topology, *, of_rank: bool) -> int:
         """Return the batches of the epoch, worlds before included, of the rank or the worker."""

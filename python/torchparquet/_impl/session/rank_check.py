@@ -10,7 +10,7 @@ from dataclasses import asdict, astuple
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from torchparquet._impl.plan.topology import Topology
-from torchparquet._impl.ranks.agreement import Standing, begin_together, shortened, tell_failure
+from torchparquet._impl.ranks.agreement import RankNote, begin_together, shortened, tell_failure
 from torchparquet._impl.ranks.job_start import Peers, job_start
 from torchparquet.errors import users_level
 
@@ -60,7 +60,7 @@ class RankCheck:
                 tell_failure(peers, error)
             raise
 
-    def agree(self, standing: Callable[[], Standing]) -> None:
+    def agree(self, standing: Callable[[], RankNote]) -> None:
         """Compare, if the ranks have not compared before."""
         if self._peers_to_compare() is not None:
             self.compare(standing)
@@ -69,7 +69,7 @@ class RankCheck:
         unneeded = self._agreed or not self._enabled or self._membership.is_alone
         return None if unneeded else self._membership.peers()
 
-    def compare(self, standing: Callable[[], Standing]) -> None:
+    def compare(self, standing: Callable[[], RankNote]) -> None:
         """Compare now, if this rank has peers."""
         peers = self._membership.peers()
         if peers is not None:
@@ -95,7 +95,7 @@ class RankCheck:
             # The rank that holds the store may have ended before this one.
             self._epochs = None
 
-    def standing(self, planner: EpochPlanner, place: Place, topology: Topology) -> Standing:
+    def standing(self, planner: EpochPlanner, place: Place, topology: Topology) -> RankNote:
         """Return what all ranks must agree about in the iteration that stands at `place`."""
         manifest, fields, others = self._compared
         options = asdict(planner.present_plan(place).options)
@@ -106,7 +106,7 @@ class RankCheck:
         }
         values = _data_values(manifest, fields)
         values |= {name: repr(value) for name, value in (options | others).items()}
-        return Standing(topology.rank, topology.world_size, values)
+        return RankNote(topology.rank, topology.world_size, values)
 
     def __getstate__(self) -> dict[str, Any]:
         """Forget: a copy may go to another rank."""

@@ -69,11 +69,9 @@ class StoredColumn:
     def trusted(
         self, low: pa.Scalar | None, high: pa.Scalar | None
     ) -> tuple[pa.Scalar | None, pa.Scalar | None]:
-        """Return the lowest and the highest value as far as the order of both can be known.
-
-        Some writers store small integers with the other extension, and order them by that: a bound
-        that does not fit the type shows it.
-        """
+        """Return the lowest and the highest value as far as the order of both can be known."""
+        # Some writers store small integers with the other extension, and order them by that: a
+        # bound that does not fit the type shows it.
         is_small = pa.types.is_integer(self._kind) and self._kind.bit_width < _LEAST_STORED_BITS
         is_unknown = is_small and (low is None or high is None)
         return (None, None) if is_unknown else (low, high)
@@ -134,11 +132,9 @@ def known_conditions(values: Mapping[str, pa.Scalar]) -> list[pc.Expression]:
 
 
 def flat_leaves(leaves: pq.ParquetSchema, schema: pa.Schema) -> dict[str, int]:
-    """Return the numbers of a file's columns that are not nested, by name.
-
-    A name with dots may be the path of a field of another column: then it is left out.
-    """
+    """Return the numbers of a file's columns that are not nested, by name."""
     paths = [leaves.column(at).path for at in range(len(leaves))]
     count = Counter(paths)
     flat = {field.name for field in schema if not pa.types.is_nested(field.type)}
+    # A name with dots may be the path of a field of another column too.
     return {path: at for at, path in enumerate(paths) if path in flat and count[path] == 1}

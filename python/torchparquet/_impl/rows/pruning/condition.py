@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 class Condition:
-    """A condition on the rows of a data set.
-
-    Attributes:
-        bounded: The columns whose bounds may be used.
-    """
+    """A condition on the rows of a data set."""
 
     def __init__(self, expression: pc.Expression, schema: pa.Schema) -> None:
         """Take the schema of the columns that it names: others make simplifying slow."""
@@ -34,6 +30,7 @@ class Condition:
         content = expression.__reduce__()[1][0]
         self.num_bytes = memoryview(content).nbytes
         literals = _Literals(content)
+        # The columns whose bounds may be used.
         self.bounded = [
             field.name
             for field in self._schema

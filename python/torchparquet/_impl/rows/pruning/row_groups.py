@@ -49,15 +49,11 @@ class PrunedFile:
 
 @dataclass(frozen=True)
 class _Facts:
-    """The facts of a file that are asked for again and again.
-
-    Attributes:
-        columns: The columns with bounds that it stores, by number, with their names.
-    """
+    """The facts of a file that are asked for again and again."""
 
     metadata: pq.FileMetaData
     leaves: Mapping[str, int]
-    columns: Mapping[int, tuple[str, StoredColumn]]
+    columns: Mapping[int, tuple[str, StoredColumn]]  # those with bounds, by number
     always: list[pc.Expression]
 
 
@@ -92,10 +88,7 @@ class RowGroupPruning:
     def by_known(
         self, files: Sequence[Mapping[str, pa.Scalar]]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return of which files the condition may be true, and of which it may be anything else.
-
-        Only the values that are alike in all rows of a file count.
-        """
+        """Return of which files the condition may be true, and of which it may be anything else."""
         every = np.ones(len(files), bool)
         if not any(files):
             return every, every
