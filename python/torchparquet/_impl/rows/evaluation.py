@@ -293,7 +293,7 @@ def _regrouped(
         parts: list[pa.RecordBatch] = []
         missing = size
         while missing > 0:
-            if rest is None or not len(rest):
+            while rest is None or not len(rest):
                 rest = next(batches, None)
                 if rest is None:
                     raise OSError(f"{missing} rows are missing that the footer counts")
