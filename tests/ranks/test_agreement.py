@@ -39,8 +39,8 @@ def notes(*seeds: int, **others: Any) -> dict[int, RankNote]:
 
 
 def test_majority_comes_first_with_all_its_ranks() -> None:
-    text = disagreement(notes(5, 7, 5, 5, 9, 5))
-    assert "seed is 5 on ranks 0, 2-3, 5, 7 on rank 1, 9 on rank 4" in text
+    text = disagreement(notes(7, 5, 5, 5, 9, 5))
+    assert "seed is 5 on ranks 1-3, 5, 7 on rank 0, 9 on rank 4" in text
     assert "batch_size" not in text
     assert "ranks=Ranks(check=False)" in text
 

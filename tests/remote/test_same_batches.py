@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,25 +70,6 @@ def test_the_same_epochs(upload: Upload, data: Path, name: str, way: str) -> Non
         expected = digests(local)
         assert len(expected) > 3
         assert digests(remote) == expected
-
-
-@pytest.mark.parametrize("name", STORES)
-@pytest.mark.parametrize("num_before", [0, 1, 9])
-def test_a_state_leads_on_in_a_store_and_here(
-    upload: Upload, data: Path, name: str, num_before: int
-) -> None:
-    url, store = upload(name)
-    options: dict[str, Any] = {"shuffle": True, "seed": 2, "shuffle_window": 2}
-    expected = whole(data / "train", **options)
-    first = open_dataset(in_store(url, data, "train"), **options, **store)
-    iterator = iter(first)
-    found = [next(iterator) for _ in range(num_before)]
-    state = json.loads(json.dumps(first.state_dict()))
-    assert digests(found) == expected[:num_before]
-    resumed = open_dataset(in_store(url, data, "train"), **options, **store)
-    resumed.load_state_dict(state)
-    assert digests(resumed) == expected[num_before:]
-    assert digests(iterator) == expected[num_before:]
 
 
 @pytest.mark.parametrize("kind", FLAT)

@@ -13,7 +13,7 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING
 
 from tests.servers.faults import NONE, Fault
-from tests.servers.listings import error_xml, etag_of, index_page, list_objects
+from tests.servers.listings import error_xml, etag_of, list_objects
 
 if TYPE_CHECKING:
     from tests.servers.faulty_origin import FaultyOrigin, Request
@@ -173,8 +173,7 @@ def _object(origin: FaultyOrigin, request: Request, fault: Fault) -> Answer:
     if content is None:
         # A bucket by itself, or a folder that the path names with its slash.
         if request.path.endswith("/"):
-            page = index_page(request.path, origin.listed())
-            return Answer(200, page, {"Content-Type": "text/html; charset=utf-8"})
+            return Answer(200, b"<html>", {"Content-Type": "text/html; charset=utf-8"})
         if origin.has_pages and any(
             k.key.startswith(request.path[1:] + "/") for k in origin.listed()
         ):

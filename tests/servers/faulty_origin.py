@@ -1,6 +1,6 @@
 """An HTTP origin that serves ranges and fails as it is told to, and counts what was asked of it.
 
-It speaks plain HTTP with ranges, If-Match and pages of links, and as much of S3 as reading takes:
+It speaks plain HTTP with ranges and If-Match, and as much of S3 as reading takes:
 GET, HEAD and ListObjectsV2 by path-style addresses. In a process of its own:
 
     python -m tests.servers.faulty_origin FOLDER PORT [CERTIFICATE]

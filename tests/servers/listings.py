@@ -1,9 +1,8 @@
-"""Listings of an origin's objects: S3's ListObjectsV2, and pages of links."""
+"""Listings of an origin's objects: S3's ListObjectsV2."""
 
 from __future__ import annotations
 
 import hashlib
-import html
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -11,8 +10,6 @@ from xml.sax.saxutils import escape
 
 from tests.servers.faults import Fault
 
-# Not encoded in links.
-SAFE = "/=+,"
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 
 
@@ -92,17 +89,3 @@ def list_objects(
                 )
     text = "".join([*parts, "</ListBucketResult>"]).encode()
     return text[: len(text) * 2 // 3] if fault.kind == "listing cut" else text
-
-
-def index_page(path: str, objects: Iterable[Listed]) -> bytes:
-    """Return a page with a link for each entry of a folder, whose path ends with a slash."""
-    entries = set()
-    for listed in objects:
-        whole = "/" + listed.key
-        if whole.startswith(path) and whole != path:
-            head, slash, _ = whole[len(path) :].partition("/")
-            entries.add(head + slash)
-    links = [
-        f'<a href="{quote(entry, safe=SAFE)}">{html.escape(entry)}</a>' for entry in sorted(entries)
-    ]
-    return ("<!DOCTYPE html>\n<html><body>\n" + "\n".join(links) + "\n</body></html>\n").encode()

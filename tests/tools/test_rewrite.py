@@ -209,21 +209,6 @@ def test_codec_level_checksums_and_bytes_of_row_groups(
     assert 100 * 1024 < table.nbytes < 400 * 1024
 
 
-def test_columns_keep_their_codecs(capsys: Any, tmp_path: Path) -> None:
-    source = tmp_path / "a.parquet"
-    codecs = {"a": "snappy", "b": "lz4", "c": "none", "d": "gzip"}
-    pq.write_table(pa.table({name: range(9) for name in codecs}), source, compression=codecs)
-    told = rewritten(capsys, source, "--output", tmp_path / "o")
-    group = pq.read_metadata(files_of(tmp_path / "o")[0]).row_group(0)
-    found = [group.column(number).compression for number in range(4)]
-    assert found == ["SNAPPY", "LZ4", "UNCOMPRESSED", "GZIP"]
-    assert told["codecs"] == codecs
-    assert (
-        main(["rewrite", str(source), "--output", str(tmp_path / "p"), "--codec-level", "3"]) != 0
-    )
-    assert "codec_level needs a codec" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("num_rows", [10, 5_000, 65_000, 400_000])
 @pytest.mark.parametrize("group_rows", [500, 200_000])
 def test_nothing_is_to_be_advised_afterwards(
