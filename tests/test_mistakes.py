@@ -55,62 +55,69 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
+MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
+    *(
         (
             {"batch_size": size},
             TypeError,
             rf"batch_size must be an int, None for a batch .*, or ByLength\(.*got {size!r}",
         )
         for size in ("32", 32.0, True)
-    ]
-    + [
-        (
-            {"filters": pc.field("user", "point") > 1},
-            ValueError,
-            "no such column: 'user.point' in filters; did you mean 'user.points'",
-        ),
-        (
-            {"order": Order},
-            TypeError,
-            "order must be an Order or None, got the class Order itself$",
-        ),
-        ({"ranks": Ranks(mesh=Ranks)}, TypeError, "a DeviceMesh, got the class Ranks itself$"),
-        ({"ranks": object()}, TypeError, "or a Ranks, got an object of type object$"),
-        ({"pack": Pack}, TypeError, "pack must be a Pack or None, got the class Pack itself$"),
-        ({"filters": len}, TypeError, "filters must be tuples such as"),
-        ({"filters": lambda row: True}, TypeError, "; got an object of type function$"),
-        ({"columns": [Column]}, TypeError, r"names \(str\); got the class Column itself$"),
-        ({"transform": Ahead}, TypeError, r"transform=Ahead\(function, threads=8\)"),
-        (
-            {"manifest_cache": 3},
-            TypeError,
-            "manifest_cache must be a str or an os.PathLike.*got 3$",
-        ),
-        ({"max_memory": "1 X"}, ValueError, 'such as "512MiB" or "1G"'),
-        ({"rows": np.array([1, 1, 2])}, ValueError, "each row once.* mix .*row 1 is there twice"),
-        (
-            {"columns": {"x": ["ids", "label"]}},
-            ValueError,
-            "name each of them by itself, outside of the group: 'x' has 'ids'",
-        ),
-        (
-            {"columns": ["city"], "nulls": 0},
-            ValueError,
-            r'nulls of strings must be "empty", .*Column\(..., nulls="empty"\).*: .city. is str',
-        ),
-        (
-            {"columns": ["age"], "nulls": "empty"},
-            ValueError,
-            r"give a column of numbers a value, as in Column\(..., nulls=0\).*: 'age' is int64",
-        ),
-        (
-            {"pack": Pack("text", length=4)},
-            ValueError,
-            "lists of numbers; write the tokens of a text as such a column first .*: 'text'",
-        ),
-    ],
+    ),
+    (
+        {"filters": pc.field("user", "point") > 1},
+        ValueError,
+        "no such column: 'user.point' in filters; did you mean 'user.points'",
+    ),
+    (
+        {"order": Order},
+        TypeError,
+        "order must be an Order or None, got the class Order itself$",
+    ),
+    (
+        {"ranks": Ranks(mesh=Ranks)},  # type: ignore[arg-type]
+        TypeError,
+        "a DeviceMesh, got the class Ranks itself$",
+    ),
+    ({"ranks": object()}, TypeError, "or a Ranks, got an object of type object$"),
+    ({"pack": Pack}, TypeError, "pack must be a Pack or None, got the class Pack itself$"),
+    ({"filters": len}, TypeError, "filters must be tuples such as"),
+    ({"filters": lambda row: True}, TypeError, "; got an object of type function$"),
+    ({"columns": [Column]}, TypeError, r"names \(str\); got the class Column itself$"),
+    ({"transform": Ahead}, TypeError, r"transform=Ahead\(function, threads=8\)"),
+    (
+        {"manifest_cache": 3},
+        TypeError,
+        "manifest_cache must be a str or an os.PathLike.*got 3$",
+    ),
+    ({"max_memory": "1 X"}, ValueError, 'such as "512MiB" or "1G"'),
+    ({"rows": np.array([1, 1, 2])}, ValueError, "each row once.* mix .*row 1 is there twice"),
+    (
+        {"columns": {"x": ["ids", "label"]}},
+        ValueError,
+        "name each of them by itself, outside of the group: 'x' has 'ids'",
+    ),
+    (
+        {"columns": ["city"], "nulls": 0},
+        ValueError,
+        r'nulls of strings must be "empty", .*Column\(..., nulls="empty"\).*: .city. is str',
+    ),
+    (
+        {"columns": ["age"], "nulls": "empty"},
+        ValueError,
+        r"give a column of numbers a value, as in Column\(..., nulls=0\).*: 'age' is int64",
+    ),
+    (
+        {"pack": Pack("text", length=4)},
+        ValueError,
+        "lists of numbers; write the tokens of a text as such a column first .*: 'text'",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    MISTAKES,
     ids=str,
 )
 def test_wrong_options_name_the_right_ones(

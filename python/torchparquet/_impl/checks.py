@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar
@@ -48,7 +47,8 @@ def shown(value: object) -> str:
 
 def checked_path(path: object, argument: str) -> str:
     """Return a path as a text that names something."""
-    text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    # The plan imports this module, and os is nothing to it.
+    text = path.__fspath__() if hasattr(path, "__fspath__") else path
     if not isinstance(text, str):
         raise TypeError(f"{argument} must be a str or an os.PathLike of str; got {shown(text)}")
     if not text:

@@ -173,7 +173,8 @@ def transforms_of(
 ) -> Transforms | None:
     """Return the functions, checked against the names of a batch; None if there are none."""
     _refuse_repeated("ByLength", names)
-    if transform is Ahead:
+    given: object = transform
+    if given is Ahead:
         raise TypeError(
             "Ahead takes the function and how many work: transform=Ahead(function, threads=8), or "
             "processes=8. Got the class Ahead itself"
