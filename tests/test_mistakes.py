@@ -118,7 +118,7 @@ MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     MISTAKES,
-    ids=str,
+    ids=[message for _, _, message in MISTAKES],
 )
 def test_wrong_options_name_the_right_ones(
     data: Path, options: dict[str, Any], error: type[Exception], message: str
