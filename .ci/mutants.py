@@ -17,7 +17,7 @@ from cosmic_ray.work_db import WorkDB, use_db
 
 ROOMS = ("plan", "session")
 # The tests of the plan, of states and of ranks; the fast ones come first.
-TESTS = ("tests/plan", "tests/iteration", "tests/mixing", "tests/ranks", "tests/sequences")
+TESTS = ("tests/plan", "tests/session", "tests/mixing", "tests/ranks", "tests/sequences")
 COPY = Path("build/mutants")
 CONFIG = """
 [cosmic-ray]
