@@ -45,20 +45,6 @@ def shown(value: object) -> str:
     return f"an object of type {type(value).__name__}" if " at 0x" in text else text
 
 
-def checked_path(path: object, argument: str) -> str:
-    """Return a path as a text that names something."""
-    # The plan imports this module, and os is nothing to it.
-    text = path.__fspath__() if hasattr(path, "__fspath__") else path
-    if not isinstance(text, str):
-        raise TypeError(f"{argument} must be a str or an os.PathLike of str; got {shown(text)}")
-    if not text:
-        # As a relative path it would mean the current directory.
-        raise ValueError(f"{argument} must not be empty; got {text!r}")
-    if "\0" in text:
-        raise ValueError(f"{argument} must not contain a null character; got {text!r}")
-    return text
-
-
 def close_names(name: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
     """Return the known names that the user may mean: in other case, or else of like spelling."""
     names = list(known)

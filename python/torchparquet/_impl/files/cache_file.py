@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from torchparquet._impl.checks import checked_path
 from torchparquet._impl.files.remote.storage import StorageArguments, storage_beside
-from torchparquet._impl.files.remote.urls import is_remote_url, without_credentials
+from torchparquet._impl.files.remote.urls import checked_path, is_remote_url, without_credentials
 from torchparquet.errors import naming, one_line, users_level
 
 if TYPE_CHECKING:

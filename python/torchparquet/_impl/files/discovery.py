@@ -32,14 +32,18 @@ from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 from urllib.parse import unquote
 
-from torchparquet._impl.checks import checked_path
 from torchparquet._impl.files.memory_files import MemoryFile, MemorySource, memory_files
 from torchparquet._impl.files.remote.failures import Patience
 from torchparquet._impl.files.remote.file_access import Entry
 from torchparquet._impl.files.remote.remote_files import RemoteFiles
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments, storage_of
 from torchparquet._impl.files.remote.store_files import HEAD_BYTES, HIDDEN, StoreFiles
-from torchparquet._impl.files.remote.urls import HTTP, split_scheme, without_credentials
+from torchparquet._impl.files.remote.urls import (
+    HTTP,
+    checked_path,
+    split_scheme,
+    without_credentials,
+)
 from torchparquet.errors import CorruptFileError, users_level
 
 PathArgument: TypeAlias = str | os.PathLike[str]

@@ -23,6 +23,7 @@ from torchparquet._impl.files.remote.filesystems import (
 from torchparquet._impl.files.remote.storage_options import split_options
 from torchparquet._impl.files.remote.urls import (
     HTTP,
+    checked_path,
     is_remote_url,
     secrets_of,
     split_scheme,
@@ -55,11 +56,7 @@ def block_cache(cache_dir: object, cache_limit: object) -> BlockCache:
         if cache_limit is not None:
             raise ValueError(f"cache_limit needs a cache_dir; got cache_limit={cache_limit!r}")
         return NO_CACHE
-    folder = os.fspath(cache_dir) if isinstance(cache_dir, str | os.PathLike) else None
-    if not isinstance(folder, str):
-        raise TypeError(f"cache_dir must be a str or an os.PathLike of str; got {cache_dir!r}")
-    if not folder:
-        raise ValueError(f"cache_dir must not be empty; got {folder!r}")
+    folder = checked_path(cache_dir, "cache_dir")
     if cache_limit is None:
         limit = _DEFAULT_CACHE
     else:

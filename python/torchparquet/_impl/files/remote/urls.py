@@ -1,10 +1,13 @@
-"""URLs of files: their schemes, and texts without credentials."""
+"""Paths and URLs of files: as texts, their schemes, and without credentials."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from torchparquet._impl.checks import shown
 
 # fsspec chains schemes: simplecache::s3://bucket/key.
 _URL = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*::)*[A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
@@ -21,6 +24,19 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _LEAST_SECRET = 4
+
+
+def checked_path(path: object, argument: str) -> str:
+    """Return a path as a text that names something."""
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(text, str):
+        raise TypeError(f"{argument} must be a str or an os.PathLike of str; got {shown(text)}")
+    if not text:
+        # As a relative path it would mean the current directory.
+        raise ValueError(f"{argument} must not be empty; got {text!r}")
+    if "\0" in text:
+        raise ValueError(f"{argument} must not contain a null character; got {text!r}")
+    return text
 
 
 def split_scheme(text: str) -> tuple[str, str]:
