@@ -9,7 +9,7 @@ import numpy as np
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.share import Share
 from torchparquet._impl.ranks.distribution import per_rank, prorated
-from torchparquet._impl.sequences.delivered_rows import delivered_rows
+from torchparquet._impl.sequences.delivered_rows import first_windows
 from torchparquet.dataset import ParquetDataset
 
 _MAX_SAMPLED_ROWS = 4_000_000
@@ -22,21 +22,16 @@ def mixing_of(share: Share) -> dict[str, Any]:
         `row_groups_per_batch`; `rows_travelled`, the median distance of a row from its place in
         the order of chunks; `rows_looked_at`.
     """
-    groups, places, looked_at = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
-    for window in delivered_rows(share):
-        groups.append(window.row_group)
-        places.append(window.row_in_share)
-        looked_at += len(window.row)
-        if looked_at >= _MAX_SAMPLED_ROWS:
-            break
+    rows = first_windows(share, _MAX_SAMPLED_ROWS)
+    looked_at = len(rows.row)
     if share.batch_size is None:
         bounds = np.cumsum(share.batch_sizes)
         bounds = bounds[bounds <= looked_at]
     else:
         bounds = np.append(np.arange(share.batch_size, looked_at, share.batch_size), looked_at)
-    batches = np.split(np.concatenate(groups), bounds)[: len(bounds)]
+    batches = np.split(rows.row_group, bounds)[: len(bounds)]
     met = [len(np.unique(batch)) for batch in batches if len(batch)]
-    travelled = np.abs(np.concatenate(places) - np.arange(looked_at))
+    travelled = np.abs(rows.row_in_share - np.arange(looked_at))
     return {
         "row_groups_per_batch": float(np.mean(met)) if met else 0.0,
         "rows_travelled": int(np.median(travelled)) if looked_at else 0,

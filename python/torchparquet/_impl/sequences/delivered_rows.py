@@ -14,7 +14,7 @@ from torchparquet._impl.plan.share import Share
 
 
 class WindowRows(NamedTuple):
-    """The rows of one window, or of one chunk without windows, in the order of delivery."""
+    """The rows of a window, or of a chunk without windows, or of several, as delivered."""
 
     row_group: Int64Array
     row: Int64Array
@@ -43,13 +43,19 @@ def delivered_rows(share: Share) -> Iterator[WindowRows]:
         chunk, first = chunk + count, first + len(order)
 
 
-def first_rows(share: Share, num_rows: int) -> tuple[Int64Array, Int64Array]:
-    """Return row group and row of the first `num_rows` rows, or of all, int64 `[n]` each."""
-    groups, rows, count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+def first_windows(share: Share, num_rows: int) -> WindowRows:
+    """Return the rows of whole windows from the start, at least `num_rows`, or all."""
+    empty = np.zeros(0, np.int64)
+    found, count = [WindowRows(empty, empty, empty, np.zeros(0, np.bool_))], 0
     for window in delivered_rows(share):
-        groups.append(window.row_group)
-        rows.append(window.row)
+        found.append(window)
         count += len(window.row)
         if count >= num_rows:
             break
-    return np.concatenate(groups)[:num_rows], np.concatenate(rows)[:num_rows]
+    return WindowRows(*map(np.concatenate, zip(*found, strict=True)))
+
+
+def first_rows(share: Share, num_rows: int) -> tuple[Int64Array, Int64Array]:
+    """Return row group and row of the first `num_rows` rows, or of all, int64 `[n]` each."""
+    rows = first_windows(share, num_rows)
+    return rows.row_group[:num_rows], rows.row[:num_rows]
