@@ -69,17 +69,10 @@ class RowMixture(Mixture):
         return all(progress.rounds)
 
     @staticmethod
-    def sources_of(session: MixSession, position: MixPosition) -> list[Any]:
-        """Return states that lead to the next row of each data set."""
-        active = position.progress.active
-        return [
-            None
-            if number not in active
-            else copied(place.batch.mark.state)
-            if isinstance(place.batch.mark, Ended)
-            else place.state(session.members[number])
-            for number, place in enumerate(position.places)
-        ]
+    def source_of(member: Member, place: Any) -> Any:
+        """Return the state of the next row."""
+        mark = place.batch.mark
+        return copied(mark.state) if isinstance(mark, Ended) else place.state(member)
 
     def _lead(self, number: int, state: Any, epoch: int) -> Any:
         self._cursors.pop(number, None)
