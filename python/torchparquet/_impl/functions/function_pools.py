@@ -57,7 +57,7 @@ class FunctionPool:
         executor = self._executor or self._begin()
         if self.has_processes:
             return executor.submit(_apply_in_process, batch, seed)
-        return executor.submit(_apply, self._transforms, batch, seed)
+        return executor.submit(applied, self._transforms, batch, seed)
 
     def _begin(self) -> Executor:
         if self.has_processes:
@@ -108,7 +108,8 @@ def _end(executor: Executor, owner_pid: int) -> None:
     executor.shutdown(wait=threading.current_thread() not in threads, cancel_futures=True)
 
 
-def _apply(transforms: Transforms, batch: dict[str, Any], seed: int) -> dict[str, Any]:
+def applied(transforms: Transforms, batch: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Return what the functions make of a batch, in this thread."""
     with seeded(seed):
         return transforms.run(batch)
 
@@ -133,4 +134,4 @@ def _apply_in_process(batch: dict[str, Any], seed: int) -> dict[str, Any]:
     random.seed(seed)
     np.random.seed(seed % 2**32)  # Functions may use it.
     torch.manual_seed(seed)
-    return _apply(_own_transforms[0], batch, seed)
+    return applied(_own_transforms[0], batch, seed)

@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchparquet._impl.batches.batch_rows import num_rows_of
-from torchparquet._impl.functions.batch_seed import seeded
 from torchparquet._impl.functions.decoders import FunctionFailedError
+from torchparquet._impl.functions.function_pools import applied
 from torchparquet._impl.reading.stream import Stage, Stream
-from torchparquet.errors import printable, users_level
+from torchparquet.errors import TransformError, printable, users_level
 
 if TYPE_CHECKING:
     from torchparquet._impl.batches.tensors import Batch
@@ -41,7 +41,7 @@ class _Given:
 
 
 class Surroundings(NamedTuple):
-    """What the functions of a stream need to know of the iteration.
+    """The facts of an iteration that the functions of its streams need.
 
     Attributes:
         seed_at: The seed of a batch, by its number in the stream.
@@ -52,6 +52,10 @@ class Surroundings(NamedTuple):
     seed_at: Callable[[int], int]
     origin_at: Callable[[int, int | None], object]
     add_seconds: Callable[[float], None]
+
+    def told(self, error: FunctionFailedError, number: int) -> TransformError:
+        """Return the error that says which batch functions failed with."""
+        return error.of_batch(partial(self.origin_at, number))
 
 
 class FunctionStage(Stage):
@@ -69,10 +73,9 @@ class FunctionStage(Stage):
         number, around = self._source.num_taken - 1, self._around
         begin = time.perf_counter()
         try:
-            with seeded(around.seed_at(number)):
-                made = self._transforms.run(given)
+            made = applied(self._transforms, given, around.seed_at(number))
         except FunctionFailedError as error:
-            raise error.of_batch(partial(around.origin_at, number)) from error.__cause__
+            raise around.told(error, number) from error.__cause__
         finally:
             around.add_seconds(time.perf_counter() - begin)
         self.num_rows_given = num_rows_of(given)
@@ -112,7 +115,7 @@ class AheadStage(Stage):
                 made = self._made_alone(front, error)
         except FunctionFailedError as error:
             self._given.popleft()
-            raise error.of_batch(partial(self._around.origin_at, front.number)) from error.__cause__
+            raise self._around.told(error, front.number) from error.__cause__
         except Exception as error:
             # Others are of a signal handler, or say that functions were not found.
             if isinstance(error, TypeError) or not _is_of(front.result, error):
@@ -121,7 +124,7 @@ class AheadStage(Stage):
             failed = FunctionFailedError(
                 f"a process of Ahead cannot return what functions made: {printable(str(error))}"
             )
-            raise failed.of_batch(partial(self._around.origin_at, front.number)) from error
+            raise self._around.told(failed, front.number) from error
         finally:
             self._around.add_seconds(waited + time.perf_counter() - begin)
         self.num_rows_given = front.num_rows
