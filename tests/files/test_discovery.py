@@ -31,7 +31,7 @@ def names(root: Path, found: list[str]) -> list[str]:
     return [str(Path(file).relative_to(root)) for file in found]
 
 
-# What paths below a folder name: the folder's other files, the path or paths, all that they name.
+# Each: other files of a folder, the path or paths below it, and all files that these name.
 NESTED = ["B.parquet", "a-b.parquet", "a.parquet", "a/z/2.parquet", "b/1.parquet"]
 OTHERS = ["readme.md", "x.parquet.crc", "parquet", "y.pqs"]
 SUFFIXES = ["a.parquet", "b.PARQ", "c.Pq", "d.snappy.parquet"]

@@ -1,6 +1,6 @@
 """Every option of the way of a batch with every other: the same batches as the plain stream.
 
-What cannot go together is refused, and stands on the page of those pairs.
+Pairs that cannot go together are refused, and stand on a page of their own.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "threads": {"transform": Ahead(drawn, threads=2)},
     "processes": {"transform": Ahead(drawn, processes=1)},
 }
-# What is read, in which order. Each changes what batches hold, whichever way they come.
+# The rows that are read, and their order. Each changes the content of batches.
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "ByLength": {"batch_size": ByLength("tokens", max_tokens=60)},

@@ -28,7 +28,7 @@ COLUMNS = {
     **{"id": "id", "x": ["x0", "x1"], "masked": Column("x0", nulls="mask"), "word": "word"},
     "tokens": Column("tokens", nulls="mask"),
 }
-# What may fall.
+# These numbers may fall.
 LEVELS = {"num_threads", "batches_ready", "batches_in_flight", "max_batches_in_flight"} | {
     *("memory_bytes", "max_memory_bytes", "rows_per_second", "wait_fraction", "python_seconds")
 }

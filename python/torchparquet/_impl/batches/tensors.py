@@ -29,7 +29,7 @@ _MARKS = "<marks>"
 Batch: TypeAlias = dict[str, Any]
 
 
-# What every torch takes by DLPack.
+# Every torch takes these by DLPack.
 _DLPACK_DTYPES = {
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),

@@ -18,7 +18,7 @@ from torchparquet._impl.session.session_iterator import Totals
 if TYPE_CHECKING:
     from torchparquet._impl.mixing.mixture import Mixture
 
-# What a mix can read.
+# A mix can read these.
 Member: TypeAlias = "DatasetSession | MixSession"
 
 _FORMAT = 2

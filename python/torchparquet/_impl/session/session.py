@@ -24,7 +24,7 @@ _MANY_LOOKS = 4
 
 @dataclass(frozen=True)
 class Start:
-    """Where one iteration begins, if that is not the first batch of its epoch.
+    """The beginning of one iteration, if that is not the first batch of its epoch.
 
     Attributes:
         iteration: The number of the iteration that it is for; None for this process's next one.
