@@ -51,7 +51,6 @@ from torchparquet._impl.session.assembly import (
     window_of_row_groups,
 )
 from torchparquet._impl.session.dataset_session import DatasetSession
-from torchparquet._impl.session.dynamic import DynamicIteration
 from torchparquet._impl.session.iteration import Iteration, SkippingIteration
 from torchparquet._impl.session.rank_check import Compared, RankCheck
 from torchparquet._impl.session.state import OtherData
@@ -253,14 +252,7 @@ class ParquetDataset(IterableOnly[Batch]):
         num_epochs = checked_count("num_epochs", num_epochs)
         limit_steps = checked_count("limit_steps", limit_steps)
         checked_bool("row_ids", row_ids)
-        check_together(
-            plan,
-            membership,
-            pack=pack,
-            by_length=by_length,
-            num_epochs=num_epochs,
-            limit_steps=limit_steps,
-        )
+        check_together(plan, membership, pack=pack, by_length=by_length)
         ahead = transform if isinstance(transform, Ahead) else None
         function = transform.function if isinstance(transform, Ahead) else transform
         source = Source(
@@ -330,8 +322,6 @@ class ParquetDataset(IterableOnly[Batch]):
             streams=streams,
             num_epochs=num_epochs,
             transforms=transforms,
-            kind=DynamicIteration if even == "dynamic" else Iteration,
-            is_dynamic=even == "dynamic",
             ahead=ahead,
         )
 
@@ -386,10 +376,8 @@ class ParquetDataset(IterableOnly[Batch]):
         self._session.refuse_second_sharding()
         refuse_second_batching(self)
         num_dropped = num_dropped_by_accelerate(self)
-        if self._session.is_dynamic:
-            iteration: Iteration = DynamicIteration(self._session)
-        elif num_dropped:
-            iteration = SkippingIteration(self._session, num_dropped)
+        if num_dropped:
+            iteration: Iteration = SkippingIteration(self._session, num_dropped)
         else:
             iteration = Iteration(self._session)
         end_orphaned_worker()
@@ -439,7 +427,9 @@ class ParquetDataset(IterableOnly[Batch]):
         The batch of a look counts too, until the next iteration begins. The state is a dict of a
         few hundred bytes that JSON, pickle and torch.save take. It is the same on every rank at the
         same step, so saving it on one rank is enough. It also resumes with other numbers of ranks
-        and DataLoader workers, and with another batch size: see `load_state_dict`.
+        and DataLoader workers, and with another batch size: see `load_state_dict`. With
+        `even="dynamic"` each rank has its own, with a number for each row group that it took: save
+        all, and load each on the rank that it is of.
 
         Raises:
             RuntimeError: DataLoader workers iterated the data set. Only they know the state, which

@@ -32,7 +32,7 @@ def deliver(plan: Any, num_steps: Any, num_rows: int = 0) -> Any:
     repeating = np.flatnonzero(plan.own_rows == 0)
     # Most shares of a world with more shares than rows; a few stand for them.
     for index in repeating[:3].tolist():
-        share = plan.share(index)
+        share = plan.share(index).chunks
         assert not share.num_rows[share.valid].any()
     for index in np.flatnonzero(plan.own_rows).tolist():
         share = plan.share(index)

@@ -72,7 +72,8 @@ def test_row_counts_are_those_of_the_shares(
     assert rows_of_shares(counts) == rows_of_shares(apart)
     by_share = counts.row_groups_by(np.arange(plan.num_shares), plan.num_shares)
     assert by_share.tolist() == [
-        len(set(share.row_group[(share.num_rows > 0) & share.valid].tolist())) for share in shares
+        len(set(share.row_group[(share.num_rows > 0) & share.valid].tolist()))
+        for share in (share.chunks for share in shares)
     ]
     ranks = range(options.world_size)
     assert plan.steps_per_rank().tolist() == [plan.num_steps(rank) for rank in ranks]
@@ -102,17 +103,18 @@ def test_long_row_groups_are_planned_as_if_cut(
     cut = EpochPlan(np.array([rows for _, _, rows in parts], dtype=np.int64), options)
     for index in range(plan.num_shares):
         share, expected = plan.share(index), cut.share(index)
-        numbers = expected.row_group.tolist()
-        assert share.row_group.tolist() == [parts[number][0] for number in numbers]
-        begins = [parts[number][1] for number in numbers] + expected.row_begin
-        assert share.row_begin.tolist() == begins.tolist()
+        chunks, (wanted, _) = share.in_windows()[0], expected.in_windows()
+        numbers = wanted.row_group.tolist()
+        assert chunks.row_group.tolist() == [parts[number][0] for number in numbers]
+        begins = [parts[number][1] for number in numbers] + wanted.row_begin
+        assert chunks.row_begin.tolist() == begins.tolist()
         for name in ("num_rows", "valid"):
-            assert np.array_equal(getattr(share, name), getattr(expected, name))
+            assert np.array_equal(getattr(chunks, name), getattr(wanted, name))
         own, other = share.windows, expected.windows
         assert (own is None) == (other is None)
         if own is not None and other is not None:
             assert own.key.tolist() == other.key.tolist()
-            assert own.num_chunks.tolist() == other.num_chunks.tolist()
+            assert own.stored_rows.tolist() == other.stored_rows.tolist()
             assert own.num_rows.max(initial=0) <= window_rows
 
 

@@ -75,7 +75,6 @@ class PlanOptions:
         if self.even == "dynamic":
             check_dynamic(
                 {
-                    "drop_last": (self.drop_last, False),
                     "balance": (self.order.balance, "rows"),
                     "within_rank": (self.order.within_rank, False),
                     "shuffle_window": (self.shuffle_window, 0),

@@ -87,7 +87,8 @@ def per_rank(of_shares: NDArray[np.int64], world_size: int) -> list[int]:
 
 def shards_of(share: Share) -> list[int]:
     """Return the row groups from which a share reads rows, each once, in reading order."""
-    read: list[int] = share.row_group[(share.num_rows > 0) & share.valid].tolist()
+    chunks = share.chunks
+    read: list[int] = chunks.row_group[(chunks.num_rows > 0) & chunks.valid].tolist()
     return list(dict.fromkeys(read))
 
 

@@ -50,21 +50,13 @@ def check_together(
     *,
     pack: Pack | None,
     by_length: ByLength | None,
-    num_epochs: int | None,
-    limit_steps: int | None,
 ) -> None:
     """Check the options that exclude each other."""
     if pack is not None and not isinstance(pack, Pack):
         raise TypeError(f"pack must be a Pack or None, got {shown(pack)}")
     canonical = plan.order.canonical_world_size
     if plan.even == "dynamic":
-        check_dynamic(
-            {
-                "canonical_world_size": (canonical, None),
-                "num_epochs": (num_epochs, 1),
-                "limit_steps": (limit_steps, None),
-            }
-        )
+        check_dynamic({"canonical_world_size": (canonical, None)})
     elif membership.ranks.store is not None:
         raise ValueError(f'Ranks(store=...) needs even="dynamic", got even={plan.even!r}')
     if by_length is None:

@@ -7,7 +7,10 @@ from dataclasses import replace
 from itertools import repeat
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from torchparquet._impl.checks import checked_int
+from torchparquet._impl.plan.claims import Claims
 from torchparquet._impl.plan.elastic import (
     Leg,
     after_row,
@@ -31,7 +34,9 @@ class Place(NamedTuple):
     Attributes:
         legs: The worlds that have read it; the last is the present one, at the place where this
             process took it up.
-        end: Batches of the last leg after which this process ends the epoch.
+        end: Batches of the last leg after which this process ends the epoch. With claims, more
+            than there are until the end is met.
+        claims: What the rank takes of the epoch while it reads, where nothing is dealt to it.
     """
 
     epoch: int
@@ -40,6 +45,7 @@ class Place(NamedTuple):
     steps: int
     end: int
     num_rows: int = 0
+    claims: Claims | None = None
 
     @property
     def steps_before(self) -> int:
@@ -48,12 +54,13 @@ class Place(NamedTuple):
 
     def after_batch(self) -> Place:
         """Return the place after the next batch."""
-        return Place(self.epoch, self.legs, self.window, self.steps + 1, self.end)
+        after = self.steps + 1, self.end, 0, self.claims
+        return Place(self.epoch, self.legs, self.window, *after)
 
     def after_each(self, end: int) -> Iterator[Place]:
         """Return the places after each of the next batches, up to batch `end`, made in C alone."""
         steps = range(self.steps + 1, end + 1)
-        before, after = (self.epoch, self.legs, self.window), (self.end, 0)
+        before, after = (self.epoch, self.legs, self.window), (self.end, 0, self.claims)
         made = zip(*map(repeat, before), steps, *map(repeat, after), strict=False)
         return map(tuple.__new__, repeat(Place), made)
 
@@ -61,6 +68,7 @@ class Place(NamedTuple):
 _Made = tuple[object, int, EpochPlan | None]
 _NO_PLAN: _Made = (None, 0, None)
 _NO_PLANS = (_NO_PLAN, _NO_PLAN)
+_NO_END = 2**62
 
 
 class EpochPlanner:
@@ -154,6 +162,8 @@ class EpochPlanner:
         """Return where a state goes on in the present world; None where the epoch has ended."""
         own, last = self.own_leg(topology), state.legs[-1]
         place = Place(state.epoch, state.legs, state.window, 0, 0)
+        if state.taken is not None:
+            return self._resume_claims(state, place, topology)
         if state.worker is not None and last.num_workers > 1:
             return self._resume_worker(state, place, topology)
         plan = self.plan(state.epoch, state.legs, state.window)
@@ -183,6 +193,27 @@ class EpochPlanner:
         if plan is None or not plan.share_steps.any():
             return None
         return self.sought(place, topology, place.steps_before)
+
+    def _resume_claims(self, state: State, place: Place, topology: Topology) -> Place | None:
+        own, last = self.own_leg(topology), state.legs[-1]
+        if own != last.world or state.rank != topology.rank:
+            raise ValueError(
+                f'state is that of rank {state.rank} of {last.world_size} with even="dynamic" and '
+                f"batch_size={last.batch_size}; this is rank {topology.rank} of {own.world_size}, "
+                f"batch_size={own.batch_size}: each rank needs its own state, and as many ranks "
+                "must go on. Else begin the epoch again, by set_epoch(n)"
+            )
+        if state.has_ended:
+            return None
+        steps, num_rows = last.num_steps, last.num_rows
+        place = place._replace(legs=(own,), end=self._limited(_NO_END, 0))
+        if last.batch_size is None:
+            # Rows are counted from the first batch, and each batch is a row group.
+            rows = self.present_plan(place).sequence.num_rows[list(state.taken or ())]
+            ends = np.cumsum(rows[rows > 0])
+            more = int(np.searchsorted(ends, num_rows, side="right"))
+            steps, num_rows = steps + more, num_rows - int(ends[more - 1] if more else 0)
+        return place._replace(steps=steps, num_rows=num_rows)
 
     def _resume_worker(self, state: State, place: Place, topology: Topology) -> Place:
         own, last = self.own_leg(topology), state.legs[-1]
@@ -259,7 +290,12 @@ class EpochPlanner:
 
     def _state(self, place: Place, steps: int, rows: int, worker: int | None) -> State:
         last = place.legs[-1]._replace(num_steps=steps, num_rows=rows)
-        return State(place.epoch, (*place.legs[:-1], last), worker, place.window)
+        state = State(place.epoch, (*place.legs[:-1], last), worker, place.window)
+        if place.claims is None:
+            return state
+        # What is taken ahead of the loop is this rank's too.
+        taken = tuple(place.claims.taken)
+        return replace(state, taken=taken, has_ended=place.steps >= place.end)
 
     def rows(self, place: Place, topology: Topology) -> tuple[int, int]:
         """Return the rows of the present world up to a place, and those that all ranks can take."""
@@ -272,6 +308,8 @@ class EpochPlanner:
     def shares(self, place: Place, topology: Topology) -> list[Share]:
         """Return what is left to read: shares whose rows stand side by side in each batch."""
         plan = self.present_plan(place)
+        if place.claims is not None:
+            return [plan.claimed(place.claims).steps(place.steps)]
         of_rank = plan.options.shares_of(topology.rank, topology.worker_id)
         end = None if self.limit_steps is None else place.end
         return [plan.share(index).steps(place.steps, end) for index in of_rank]
@@ -296,6 +334,8 @@ class EpochPlanner:
         return self._limited(most, before)
 
     def _rank_steps(self, plan: EpochPlan, topology: Topology, before: int) -> int:
+        if self.options.even == "dynamic":
+            return self._limited(_NO_END, before)
         return self._limited(plan.num_steps(topology.rank), before)
 
     def _limited(self, num_steps: int, before: int) -> int:

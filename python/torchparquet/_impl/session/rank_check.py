@@ -102,7 +102,8 @@ class RankCheck:
         options |= {
             "limit_steps": planner.limit_steps,
             "worlds before": [tuple(leg) for leg in place.legs[:-1]],
-            "next batch": _next_batch(place),
+            # Ranks that take what they read are each at a batch of their own.
+            "next batch": None if place.claims is not None else _next_batch(place),
         }
         values = _data_values(manifest, fields)
         values |= {name: repr(value) for name, value in (options | others).items()}

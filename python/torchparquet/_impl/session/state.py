@@ -7,7 +7,7 @@ only DataLoader workers, which deliver each their own batches, have states of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from torchparquet._impl.plan.elastic import Leg
@@ -49,12 +49,18 @@ class State:
         legs: The worlds that have read it, the last with its batches delivered: by each rank, or
             by one worker.
         worker: The DataLoader worker whose batches were counted; None for a rank's.
+        taken: With `even="dynamic"` the positions that the rank has taken; else None.
+        rank: The rank that has taken them.
+        has_ended: True if it has delivered all that it took, and no more was left.
     """
 
     epoch: int
     legs: tuple[Leg, ...]
     worker: int | None
     window: tuple[int, int]
+    taken: tuple[int, ...] | None = None
+    rank: int = 0
+    has_ended: bool = False
 
 
 def shortened_names(names: list[str]) -> str:
@@ -77,6 +83,11 @@ def dump(state: State, identity: Identity) -> dict[str, Any]:
         "epoch": state.epoch,
         "legs": [list(leg if leg.num_rows else leg[:-1]) for leg in state.legs],
         "worker": state.worker,
+        **(
+            {}
+            if state.taken is None
+            else {"rank": state.rank, "taken": list(state.taken), "has_ended": state.has_ended}
+        ),
     }
 
 
@@ -117,6 +128,13 @@ def _state(value: Mapping[str, Any]) -> State:
             None if worker is None else _count(worker),
             (_count(first), _count(second)),
         )
+        if value["order"]["even"] == "dynamic":
+            state = replace(
+                state,
+                taken=tuple(map(_count, value["taken"])),
+                rank=_count(value["rank"]),
+                has_ended=value["has_ended"] is True,
+            )
         if not legs or not isinstance(value["columns"]["digest"], str):
             raise ValueError("no leg")
     except (KeyError, TypeError, ValueError) as error:
