@@ -22,8 +22,7 @@ from torchparquet._impl.functions.decoders import decoders_of
 from torchparquet._impl.functions.transforms import Processor, Transform
 from torchparquet._impl.metrics.read_metrics import Metrics
 from torchparquet._impl.plan.epoch_plan import EpochPlan
-from torchparquet._impl.plan.plan_options import Even, PlanOptions, requested_window
-from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.plan.plan_options import Even, PlanOptions, Topology, requested_window
 from torchparquet._impl.ranks.distribution import ShardDistribution, shard_distribution
 from torchparquet._impl.ranks.loaders import (
     IterableOnly,

@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DataLoader, IterableDataset
 
 from torchparquet import ParquetDataset, Ranks
-from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.plan.plan_options import Topology
 
 TABLE = pa.table({"x": [0]})
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchparquet._impl.plan.epoch_plan import EpochPlan, Remains
-from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
+from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions, Topology
 from torchparquet._impl.plan.ranges import Ranges
 from torchparquet._impl.plan.share import WindowRemainder
-from torchparquet._impl.plan.topology import Topology
 
 
 class Leg(NamedTuple):

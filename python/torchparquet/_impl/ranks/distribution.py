@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from torchparquet._impl.files.manifest import Manifest
     from torchparquet._impl.plan.division import RowCounts
     from torchparquet._impl.plan.epoch_plan import EpochPlan
+    from torchparquet._impl.plan.plan_options import Topology
     from torchparquet._impl.plan.share import Share
-    from torchparquet._impl.plan.topology import Topology
 
 
 class ShardDistribution(TypedDict):

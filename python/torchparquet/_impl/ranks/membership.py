@@ -10,7 +10,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.utils.data import get_worker_info
 
-from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.plan.plan_options import Topology
 from torchparquet._impl.ranks.agreement import find_peers
 from torchparquet._impl.ranks.job_start import Peers
 from torchparquet._impl.ranks.sharding import (

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.utils.data import get_worker_info
 
 from torchparquet._impl.checks import shown
-from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.plan.plan_options import Topology
 from torchparquet.options import Ranks
 
 # The names of the two data-parallel dimensions in meshes of HSDP.

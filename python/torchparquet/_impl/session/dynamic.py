@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
     from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.plan.topology import Topology
+    from torchparquet._impl.plan.plan_options import Topology
     from torchparquet._impl.ranks.membership import Membership
     from torchparquet._impl.reading.stream import Stream
     from torchparquet._impl.session.dataset_session import DatasetSession

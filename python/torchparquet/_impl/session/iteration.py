@@ -20,8 +20,8 @@ from torchparquet._impl.session.state import OtherData
 from torchparquet.errors import users_level
 
 if TYPE_CHECKING:
+    from torchparquet._impl.plan.plan_options import Topology
     from torchparquet._impl.plan.share import Share
-    from torchparquet._impl.plan.topology import Topology
     from torchparquet._impl.reading.stream import Stream
     from torchparquet._impl.session.dataset_session import DatasetSession
 

@@ -18,9 +18,8 @@ from torchparquet._impl.plan.elastic import (
     steps_of_shares,
 )
 from torchparquet._impl.plan.epoch_plan import EpochPlan
-from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
+from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions, Topology
 from torchparquet._impl.plan.share import Share
-from torchparquet._impl.plan.topology import Topology
 from torchparquet._impl.reading.window_limits import WindowMemory, window_in_effect
 from torchparquet._impl.session.state import State
 

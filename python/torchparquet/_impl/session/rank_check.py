@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.plan.plan_options import Topology
 from torchparquet._impl.ranks.agreement import RankNote, begin_together, shortened, tell_failure
 from torchparquet._impl.ranks.job_start import Peers, job_start
 from torchparquet.errors import users_level
