@@ -24,6 +24,11 @@ _LOADERS = ("DataLoader.__init__", "StatefulDataLoader.__init__")
 # Between a look at `__class__` and the loader there is `ABCMeta.__instancecheck__`.
 _MAX_FRAMES = 3
 _ACCELERATE = "accelerate.data_loader"
+_DIVIDING = {
+    "DataLoaderDispatcher": "(dispatch_batches) reads it on rank 0 only: the other ranks' rows",
+    "IterableDatasetShard": "(dispatch_batches=False or split_batches) divides them among ranks a "
+    "second time: most rows",
+}
 _WAY_OUT = (
     "Let the data set divide the rows: give accelerator.prepare a "
     "torchparquet.frameworks.accelerate.ParquetLoader of it instead of a DataLoader; with a "
@@ -88,7 +93,13 @@ def refuse_second_sharding() -> None:
     the call that asks for an epoch or an iterator is the only place that shows them.
     """
     for accelerate, loader in _loaders_on_stack():
-        _refuse_division(accelerate, loader)
+        for name, fault in _DIVIDING.items():
+            # Their `__class__` claims to be the wrapped loader's; `type` tells the truth.
+            if issubclass(type(loader), getattr(accelerate, name)):
+                raise ValueError(
+                    "this data set deals its rows to ranks by itself, and Accelerate's "
+                    f"{name} {fault} would never be read. {_WAY_OUT}"
+                )
 
 
 def num_dropped_by_accelerate(dataset: object) -> int:
@@ -114,23 +125,6 @@ def _loaders_on_stack() -> Iterator[tuple[Any, object]]:
         if frame.f_globals.get("__name__") == _ACCELERATE:
             yield accelerate, frame.f_locals.get("self")
         frame = frame.f_back
-
-
-def _refuse_division(accelerate: Any, loader: object) -> None:
-    # Their `__class__` claims to be the wrapped loader's; `type` tells the truth.
-    kind = type(loader)
-    if issubclass(kind, accelerate.DataLoaderDispatcher):
-        raise ValueError(
-            "this data set deals its rows to ranks by itself, and Accelerate's "
-            "DataLoaderDispatcher (dispatch_batches) reads it on rank 0 only: the other ranks' "
-            f"rows would never be read. {_WAY_OUT}"
-        )
-    if issubclass(kind, accelerate.IterableDatasetShard):
-        raise ValueError(
-            "this data set deals its rows to ranks by itself, and Accelerate's "
-            "IterableDatasetShard (dispatch_batches=False or split_batches) divides them among "
-            f"ranks a second time: most rows would never be read. {_WAY_OUT}"
-        )
 
 
 def _self_of(frame: FrameType | None, method: str) -> object:
