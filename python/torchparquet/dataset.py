@@ -31,8 +31,7 @@ from torchparquet._impl.ranks.loaders import (
     num_workers_of_caller,
     refuse_second_batching,
 )
-from torchparquet._impl.ranks.membership import Membership
-from torchparquet._impl.ranks.sharding import in_worker
+from torchparquet._impl.ranks.sharding import Membership, in_worker
 from torchparquet._impl.reading.device_stage import parsed_device
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener

@@ -24,7 +24,7 @@ from torchparquet._impl.ranks.agreement import (
     disagreement,
     tell_failure,
 )
-from torchparquet._impl.ranks.job_start import Peers
+from torchparquet._impl.ranks.peers import Peers
 
 
 def notes(*seeds: int, **others: Any) -> dict[int, RankNote]:

@@ -15,7 +15,7 @@ from torchparquet._impl.files.manifest_cache import open_manifest
 from torchparquet._impl.files.remote.urls import is_remote_url
 from torchparquet._impl.functions.transforms import Transforms
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions, check_dynamic
-from torchparquet._impl.ranks.shared_work import done_once
+from torchparquet._impl.ranks.peers import done_once
 from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW, window_memory
 from torchparquet._impl.reading.word_pass import WordPass
 from torchparquet._impl.rows.filters import both
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torchparquet._impl.files.remote.storage import StorageArguments
     from torchparquet._impl.functions.decoders import Decoder
     from torchparquet._impl.functions.transforms import Processor, Transform
-    from torchparquet._impl.ranks.membership import Membership
+    from torchparquet._impl.ranks.sharding import Membership
     from torchparquet._impl.reading.read_options import ReadOptions
 
 

@@ -38,7 +38,7 @@ from torchparquet.errors import users_level
 if TYPE_CHECKING:
     from torchparquet._impl.batches.tensors import Batch
     from torchparquet._impl.functions.transforms import Transforms
-    from torchparquet._impl.ranks.membership import Membership
+    from torchparquet._impl.ranks.sharding import Membership
     from torchparquet._impl.reading.function_stages import Surroundings
     from torchparquet._impl.reading.stream import Stream
     from torchparquet._impl.reading.streams import StreamOpener

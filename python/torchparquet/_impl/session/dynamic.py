@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from torchparquet._impl.files.manifest import Manifest
     from torchparquet._impl.plan.plan_options import Topology
-    from torchparquet._impl.ranks.membership import Membership
+    from torchparquet._impl.ranks.sharding import Membership
     from torchparquet._impl.reading.stream import Stream
     from torchparquet._impl.session.dataset_session import DatasetSession
     from torchparquet._impl.session.planner import Place

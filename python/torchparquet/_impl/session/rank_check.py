@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from torchparquet._impl.plan.plan_options import Topology
 from torchparquet._impl.ranks.agreement import RankNote, begin_together, shortened, tell_failure
-from torchparquet._impl.ranks.job_start import Peers, job_start
+from torchparquet._impl.ranks.peers import Peers
 from torchparquet.errors import users_level
 
 if TYPE_CHECKING:
     from torchparquet._impl.batches.fields import Field
     from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.ranks.membership import Membership
+    from torchparquet._impl.ranks.sharding import Membership
     from torchparquet._impl.session.planner import EpochPlanner, Place
 
 _BETWEEN = "-"  # the note of a rank that has ended an epoch
@@ -122,7 +122,7 @@ class _Epochs:
 
     def __init__(self, peers: Peers) -> None:
         """Begin after all ranks have compared, so that all count the same comparisons."""
-        start = job_start(peers)
+        start = peers.start
         self._peers = peers
         self._place = f"torchparquet/epochs/{start.name}/{start.number('epochs')}"
         self.owner_pid = os.getpid()
