@@ -270,8 +270,8 @@ class ParquetDataset(IterableOnly[Batch]):
                 options=storage_options,
                 filesystem=filesystem,
                 cache=block_cache(cache_dir, cache_limit),
+                share=None if membership.is_alone else membership.done_once,
             ),
-            membership=membership,
             num_threads=reading.num_threads,
         )
         by_bytes = plan.order.balance == "bytes"
@@ -284,23 +284,11 @@ class ParquetDataset(IterableOnly[Batch]):
             names = {name for field in fields for name in field.sources}
             row_group_bytes = samples.bytes_of_columns(names)
             read, samples = (replace(of, chunk_num_bytes=None) for of in (read, samples))
-        if by_length is not None:
-            window = window_of_row_groups(read, fields, plan, reading, window, row_ids=row_ids)
-            reading = replace(reading, pin_memory=False)  # Batches are copies of what is read.
-        planner = make_planner(
-            samples,
-            fields,
-            plan,
-            reading,
-            window=window,
-            limit_steps=limit_steps,
-            row_ids=row_ids,
-            row_group_bytes=row_group_bytes,
-        )
         row_streams = StreamOpener(
             manifest=read,
             fields=fields,
-            options=reading,
+            # Batches by length are copies of what is read.
+            options=reading if by_length is None else replace(reading, pin_memory=False),
             row_ids=row_ids,
             row_valid=even == "pad",
             keys=source.keys,
@@ -308,14 +296,15 @@ class ParquetDataset(IterableOnly[Batch]):
         )
         streams: StreamOpener | GroupedOpener = row_streams
         if by_length is not None:
-            is_single = window in (None, (0, 0), (1, 0))
+            window = window_of_row_groups(row_streams, plan, window)
             streams = GroupedOpener(
                 rows=row_streams,
                 manifest=samples,
                 by_length=by_length,
-                has_single_windows=is_single,
+                has_single_windows=window in (None, (0, 0), (1, 0)),
                 pins_for_device=pin_memory is not False,
             )
+        planner = make_planner(samples, row_streams, plan, window, limit_steps, row_group_bytes)
         decoders = decoders_of(columns)
         transforms = transforms_of(streams.names, decoders, processors, function)
         if ahead is not None and transforms is None:
