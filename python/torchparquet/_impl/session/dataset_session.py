@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 import numpy as np
 from torch.utils.data import get_worker_info
 
-from torchparquet._impl.batches.fields import Field, columns_digest
+from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.functions.batch_seed import mixed_seed
 from torchparquet._impl.functions.function_pools import FunctionPool
 from torchparquet._impl.metrics.read_totals import ReadTotals
@@ -25,13 +25,12 @@ from torchparquet._impl.session.planner import Place
 from torchparquet._impl.session.session import Session, Start
 from torchparquet._impl.session.session_iterator import SessionIterator
 from torchparquet._impl.session.state import (
-    Identity,
     OtherData,
     State,
     dump,
+    identity_of,
     of_data,
     parse,
-    shortened_names,
 )
 from torchparquet.errors import users_level
 
@@ -83,33 +82,8 @@ class DatasetSession(Session[Place]):
         self._kind = kind
         self.is_dynamic = is_dynamic
         self._ahead = ahead
-        self._identity = self._make_identity()
+        self._identity = identity_of(streams.manifest, streams.fields, planner.options)
         self._told_of_early_end = self._told_of_cuts = False
-
-    def _make_identity(self) -> Identity:
-        fields = self.streams.fields
-        options, manifest = self.planner.options, self.streams.manifest
-        return Identity(
-            manifest.content_fingerprint,
-            columns_digest(fields),
-            shortened_names([field.name for field in fields]),
-            table="" if manifest.table is None else manifest.table.identity,
-            files={
-                "files": len(manifest.files),
-                "row groups": manifest.num_row_groups,
-                "rows": manifest.num_rows,
-                "names": shortened_names(manifest.names),
-            },
-            order={
-                "shuffle": options.shuffle,
-                "seed": options.seed,
-                "even": options.even,
-                "drop_last": options.drop_last,
-                "balance": options.order.balance,
-                "within_rank": options.order.within_rank,
-                "canonical_world_size": options.order.canonical_world_size,
-            },
-        )
 
     def _enter_process(self) -> None:
         super()._enter_process()
@@ -371,7 +345,7 @@ class DatasetSession(Session[Place]):
             raise ValueError(f'other_data must be "error" or "next_epoch", got {other_data!r}')
         known = state if other_data == "error" else of_data(state, self._identity)
         parsed = self.read_state(known)
-        if known is state or state.get("data") == self._identity.data:
+        if known is state or state.get("data") == self._identity["data"]:
             self.load(parsed)
             return
         is_unread = all(leg.num_steps == leg.num_rows == 0 for leg in parsed.legs)
