@@ -51,7 +51,7 @@ from torchparquet._impl.session.assembly import (
 from torchparquet._impl.session.dataset_session import DatasetSession
 from torchparquet._impl.session.dynamic import DynamicIteration
 from torchparquet._impl.session.iteration import Iteration, SkippingIteration
-from torchparquet._impl.session.rank_check import Compared, RankCheck
+from torchparquet._impl.session.rank_check import RankCheck
 from torchparquet._impl.session.state import OtherData
 from torchparquet.options import Ahead, ByLength, Order, Pack, Ranks
 from torchparquet.unbatched import UnbatchedDataset
@@ -309,11 +309,11 @@ class ParquetDataset(IterableOnly[Batch]):
         transforms = transforms_of(streams.names, decoders, processors, function)
         if ahead is not None and transforms is None:
             raise ValueError("Ahead needs functions: its own, processors, or Column(decode=)")
-        compared = Compared(samples, fields, {"num_epochs": num_epochs, "row_ids": row_ids})
+        compared = {"num_epochs": num_epochs, "row_ids": row_ids}
         self._session = DatasetSession(
             membership=membership,
             planner=planner,
-            rank_check=RankCheck(membership, compared, enabled=membership.ranks.check),
+            rank_check=RankCheck(membership, samples, fields, compared),
             streams=streams,
             num_epochs=num_epochs,
             transforms=transforms,

@@ -78,18 +78,20 @@ def meet(notes: Any, seconds: float = 30) -> list[Any]:
     ranks = tuple(notes)
 
     def join(rank: int) -> Any:
-        def begin() -> str:
+        def own_note() -> RankNote:
             if isinstance(notes[rank], Exception):
                 raise notes[rank]
-            return f"begun {rank}"
+            note: RankNote = notes[rank]
+            return note
 
         if notes[rank] is None:
             return None
         peers = Peers(ranks, rank, dist.PrefixStore("test", store))  # type: ignore[attr-defined]
         try:
-            return begin_together(peers, lambda: notes[rank], begin)
+            begin_together(peers, own_note)
         except Exception as error:
             return error
+        return f"begun {rank}"
 
     with ThreadPoolExecutor(len(ranks)) as pool:
         return list(pool.map(join, ranks))
@@ -158,9 +160,10 @@ def outcomes(peers: list[Peers]) -> list[str]:
 
     def join(own: Peers) -> str:
         try:
-            return begin_together(own, lambda: RankNote(own.own, 3, {}), lambda: "begun")
+            begin_together(own, lambda: RankNote(own.own, 3, {}))
         except RankMismatchError as error:
             return str(error)
+        return "begun"
 
     store: Any = peers[0].store
     store.has_come.clear()

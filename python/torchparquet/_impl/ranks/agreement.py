@@ -11,7 +11,7 @@ import json
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from torchparquet._impl.ranks.peers import Peers
 from torchparquet.errors import RankMismatchError
@@ -24,9 +24,6 @@ _MAX_CHARACTERS = 200
 _logger = logging.getLogger("torchparquet")
 
 
-_Made = TypeVar("_Made")
-
-
 class RankNote(NamedTuple):
     """The note that one rank leaves for the others."""
 
@@ -36,24 +33,17 @@ class RankNote(NamedTuple):
     failure: str | None = None
 
 
-def begin_together(
-    peers: Peers, own_note: Callable[[], RankNote], begin: Callable[[], _Made]
-) -> _Made:
+def begin_together(peers: Peers, own_note: Callable[[], RankNote]) -> None:
     """Begin on all ranks or on none. Every rank must call this, and all learn why one failed."""
     meeting = _Meeting(peers)
     try:
         own = own_note()
-        made = begin()
     except Exception as error:
         meeting.excuse(f"{type(error).__name__}: {error}")
         raise
     verdict = meeting.verdict(own)
     if verdict:
-        close = getattr(made, "close", None)
-        if close is not None:
-            close()
         raise RankMismatchError(verdict)
-    return made
 
 
 def tell_failure(peers: Peers, error: Exception) -> None:
@@ -66,7 +56,7 @@ def start_of_job(peers: Peers) -> str:
     start = peers.start
     if not start.has_met_all:
         index = peers.ranks.index(peers.own)
-        begin_together(peers, lambda: RankNote(index, len(peers.ranks), {}), lambda: None)
+        begin_together(peers, lambda: RankNote(index, len(peers.ranks), {}))
     return start.name
 
 
