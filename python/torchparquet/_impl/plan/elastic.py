@@ -1,8 +1,4 @@
-"""The rest of an epoch after its world changed, and the plan of the next world.
-
-A *leg* is the part of an epoch that one world reads. The rows that earlier legs delivered follow
-from arithmetic alone. The other rows are dealt anew to the ranks of the next leg.
-"""
+"""The rest of an epoch after its world changed, and the plan of the next leg."""
 
 from __future__ import annotations
 
@@ -111,12 +107,9 @@ def rows_beyond(plan: EpochPlan, num_steps: int, num_rows: int) -> Int64Array:
 
 
 def remaining(plan: EpochPlan, num_steps: int, num_rows: int = 0) -> Remains:
-    """Return the rows that nobody has delivered after `num_steps` batches of each rank.
-
-    Each is there once: those that shares were to read later, those that `drop_last` or
-    `even="drop"` would have left out, and of windows that were begun the positions after those.
-    The rest of windows comes first, then chunks in their order.
-    """
+    """Return the rows that nobody has delivered after `num_steps` batches of each rank."""
+    # Each of them is there once: those that shares were to read later, those that `drop_last` or
+    # `even="drop"` would have left out, and of windows that were begun the positions after those.
     gone, remainders = [Ranges.none()], []
     steps = steps_of_shares(plan, num_steps)
     beyond = rows_beyond(plan, num_steps, num_rows)

@@ -20,17 +20,7 @@ Int64Array = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The options that, with the row counts, determine an epoch's order.
-
-    Attributes:
-        even: How shares get the same number of steps. "dynamic" plans like "none", because ranks
-            claim row groups while they read.
-        shuffle_window: Consecutive chunks of a share whose rows are permuted together; 0 for
-            none.
-        window_rows: The most rows of a window; 0 for no bound. A longer chunk is permuted in
-            several ranges. With `ANY_CHUNKS`, a longer row group is several units of the order.
-        leg: How often the world has changed within the epoch; part of the key of windows.
-    """
+    """The options that, with the row counts, determine an epoch's order."""
 
     batch_size: int | None
     shuffle: bool = False
@@ -40,10 +30,12 @@ class PlanOptions:
     num_workers: int = 1
     even: Even = "split"
     drop_last: bool = False
-    shuffle_window: int = 0
+    shuffle_window: int = 0  # chunks whose rows are permuted together; 0 for none
+    # The most rows of a window; 0 for no bound. A longer chunk is permuted in several ranges. With
+    # `ANY_CHUNKS`, a longer row group is several units of the order.
     window_rows: int = 0
     order: Order = field(default_factory=Order)
-    leg: int = 0
+    leg: int = 0  # how often the world has changed within the epoch
 
     def __post_init__(self) -> None:
         """Check every field; integers of numpy become plain ones."""

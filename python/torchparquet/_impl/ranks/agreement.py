@@ -1,9 +1,4 @@
-"""Before the second batch, ranks check that all of them read the same data in the same way.
-
-They use the key-value store that torch.distributed was initialised with, not a collective. A
-collective waits silently for a missing rank, pairs with whatever other collective that rank runs
-instead, and needs a device under NCCL.
-"""
+"""Ranks check, through a store and not by a collective, that all read the same data alike."""
 
 from __future__ import annotations
 
@@ -130,11 +125,7 @@ def listed(ranks: Sequence[int]) -> str:
 
 
 class _Meeting:
-    """One comparison: every rank leaves a note in the store, and the first one compares them.
-
-    The n-th notes of the same ranks belong together, as with collectives. So all ranks must
-    compare their data sets in the same order. Notes of an earlier start of the job are not met.
-    """
+    """The n-th comparison of these ranks: each leaves a note, and the first compares them."""
 
     def __init__(self, peers: Peers, *, is_ahead: bool = False) -> None:
         """Take part in the next comparison; `is_ahead` is whether this rank may do so again."""

@@ -39,11 +39,7 @@ _WAY_OUT = (
 
 
 class IterableOnly(IterableDataset[_Item]):
-    """A data set that says what to write instead of its items' numbers and a loader's shuffling.
-
-    torch refuses to shuffle or sample it with a message about the loader alone. A loader under
-    construction asks for nothing of a data set but its class: whether it is one of torch's pipes.
-    """
+    """A data set that says what to write instead of its items' numbers and a loader's shuffling."""
 
     # For messages: what it is, and what it delivers.
     _noun, _item = "ParquetDataset", "batch"
@@ -62,6 +58,8 @@ class IterableOnly(IterableDataset[_Item]):
             f"first {self._item}. Got a request for item {index!r}"
         )
 
+    # torch refuses options with a message about the loader alone. A loader under construction asks
+    # for nothing of a data set but its class: whether it is one of torch's pipes.
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """The type."""
@@ -87,11 +85,8 @@ def _refuse_options(given: dict[str, Any]) -> None:
 
 
 def refuse_second_sharding() -> None:
-    """Raise if one of Accelerate's dividing loaders is on the stack of the caller.
-
-    `accelerator.prepare` makes them from any `DataLoader` over an `IterableDataset`. The stack of
-    the call that asks for an epoch or an iterator is the only place that shows them.
-    """
+    """Raise if one of Accelerate's dividing loaders is on the stack of the caller."""
+    # The stack of the call that asks for an epoch or an iterator is all that shows them.
     for accelerate, loader in _loaders_on_stack():
         for name, fault in _DIVIDING.items():
             # Their `__class__` claims to be the wrapped loader's; `type` tells the truth.
@@ -103,11 +98,7 @@ def refuse_second_sharding() -> None:
 
 
 def num_dropped_by_accelerate(dataset: object) -> int:
-    """Return how many batches the loader that asks for an iterator of `dataset` will drop.
-
-    `accelerate.skip_first_batches` makes such loaders, for resuming. They do not tell the data set,
-    which could leave those batches out unread.
-    """
+    """Return how many batches of `dataset` a loader of `accelerate.skip_first_batches` drops."""
     if in_worker():
         return 0
     for accelerate, loader in _loaders_on_stack():
@@ -150,13 +141,8 @@ def refuse_second_batching(dataset: object) -> None:
 
 
 def num_workers_of_caller(dataset: object) -> int:
-    """Return the number of workers of the DataLoader that asks for the length of `dataset`.
-
-    `len(loader)` calls `len(loader.dataset)` without naming the loader. The number of workers
-    affects the number of batches, so this looks at the callers of the caller: first come the
-    `__len__` of subclasses, and of data sets that read this one, then that of the loader. It
-    returns 0 if there is no loader.
-    """
+    """Return the workers of the DataLoader that asks for the length of `dataset`; 0 without one."""
+    # First come the `__len__` of subclasses, and of data sets that read this one.
     frame = sys._getframe(1).f_back
     while (caller := _self_of(frame, "__len__")) is not None:
         if isinstance(caller, DataLoader):

@@ -1,9 +1,4 @@
-"""The processes that were started together, and what they leave in their store for each other.
-
-A launcher may keep one store over all starts of a job, as torchrun does. It then holds notes of
-processes that are gone, and a note of this start must be told from those. No variable of the
-launcher does that: torchrun counts the restarts of each node by itself.
-"""
+"""The processes that were started together, and what they leave in their store for each other."""
 
 from __future__ import annotations
 
@@ -86,13 +81,7 @@ class JobStart:
     """The knowledge of one rank about the others that were started with it.
 
     The first rank invents the name. Each other rank leaves a random word in the store, which the
-    first one answers with the name. A rank that finds an answer to its own word knows that it comes
-    from this start: nobody else can have seen the word.
-
-    Attributes:
-        name: Unique among all starts that share the store; "" until it is known.
-        excused_at: The number of the latest comparison to come of which this rank has said that it
-            cannot begin; -1 for none.
+    first one answers with the name: nobody else can have seen the word.
     """
 
     def __init__(self, peers: Peers) -> None:
@@ -100,8 +89,10 @@ class JobStart:
         self._place = f"torchparquet/start/{_digest(peers.ranks)}"
         self._answered: dict[int, str] = {}
         self._counts: Counter[str] = Counter()
+        # Unique among all starts that share the store; "" until it is known.
         self.name = uuid.uuid4().hex if peers.own == peers.ranks[0] else ""
         self.has_met_all = False
+        # The latest comparison to come in which this rank has said that it cannot begin.
         self.excused_at = -1
 
     def number(self, what: str) -> int:
@@ -143,11 +134,7 @@ def _digest(identity: object) -> str:
 
 
 def done_once(peers: Peers | None, what: str, work: Callable[[], bytes]) -> bytes:
-    """Return the result of `work`, done once for the n-th calls of all ranks for one `what`.
-
-    The first rank to come works, such as listing a store, and leaves the result for the others. No
-    rank has to come: whoever finds nothing works by itself.
-    """
+    """Return the result of `work`, done by the first rank to make the n-th call for one `what`."""
     if peers is None:
         return work()
     digest = _digest([peers.ranks, what, [os.environ.get(name) for name in _OF_START]])

@@ -39,11 +39,7 @@ def remember_inherited_group() -> None:
 
 
 class Membership:
-    """The ranks that read one data set, as its arguments name them, and this process among them.
-
-    Pickling drops groups, mesh and store, because they belong to one process. A copy for a spawned
-    DataLoader worker contains the rank of its loader.
-    """
+    """The ranks that read one data set, as its arguments name them, and this process among them."""
 
     def __init__(self, rank: int | None, world_size: int | None, ranks: object) -> None:
         """Check the arguments as far as no group is needed; they are those of `ParquetDataset`."""

@@ -189,10 +189,7 @@ def _window_memory(streams: StreamOpener, rows_of_batch: int) -> WindowMemory:
 def window_of_row_groups(
     streams: StreamOpener, plan: PlanOptions, window: tuple[int, int] | None
 ) -> tuple[int, int] | None:
-    """Return the window of batches by length, whose row groups are read whole.
-
-    Half of the memory is for those that are decoded meanwhile.
-    """
+    """Return the window of batches by length: half the memory is for what is decoded meanwhile."""
     if not plan.shuffle or window == (0, 0):
         return window
     if window is not None and window[1]:

@@ -50,12 +50,7 @@ class Claim(NamedTuple):
 
 
 class EpochLedger:
-    """Numbers the iterations over a data set: each is the next epoch.
-
-    The DataLoader workers of one iteration count as one. They and the process that started them
-    share the ledger; every other process that gets a copy (a rank that was spawned or forked with
-    the data set, say) counts on by itself.
-    """
+    """Numbers the iterations over a data set, of this process and its workers: each is an epoch."""
 
     def __init__(self) -> None:
         """Start at epoch 0."""
@@ -93,6 +88,7 @@ class EpochLedger:
         worker = get_worker_info()
         assert worker is not None  # noqa: S101
         # All workers of one iteration see the same base seed. Those of another may see it too.
+        # A loader starts them one after another, so this is the same for all of one iteration.
         started = [(thread, number - worker.id) for thread, number in _own_start]
         identity = f"{worker.seed - worker.id} {worker.num_workers} {started}"
         return begin_iteration(self._words(), _key(identity.encode()), worker.id)
@@ -141,11 +137,7 @@ def _key(identity: bytes) -> int:
 
 
 class _Starts(threading.local):
-    """Numbers the processes that one thread starts.
-
-    A loader starts its workers one after another on one thread. So the number less that of the
-    worker is the same for all workers of an iteration, and another for those of another iteration.
-    """
+    """Numbers the processes that one thread starts: workers of a loader have numbers in a row."""
 
     def __init__(self) -> None:
         self.present = secrets.token_hex(8), 0  # the thread, and how many it has started
@@ -190,11 +182,7 @@ def _watch_forks() -> None:
 
 
 class _SharedWords:
-    """The words of an epoch ledger, int64, in memory that the workers of a process share.
-
-    Workers that are spawned get the memory itself. Whoever gets a pickle gets a copy, of the words
-    that are not 0, which are few.
-    """
+    """The words of a ledger, int64, in memory that workers share; a pickle gets a copy."""
 
     def __init__(self, descriptor: int, owner_pid: int) -> None:
         """Take over a descriptor of memory, which gets its size."""

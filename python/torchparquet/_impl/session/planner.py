@@ -209,10 +209,7 @@ class EpochPlanner:
         return self._state(place, place.steps, place.num_rows, worker)
 
     def state_of_row(self, place: Place, num_rows: int, worker: int | None) -> State:
-        """Return the state of the epoch at `place` after `num_rows` rows of the present world.
-
-        It is the same on all ranks that have delivered as many.
-        """
+        """Return the state after `num_rows` rows of the present world, the same on all ranks."""
         if self.options.order.canonical_world_size is not None and self.options.steps_may_differ:
             raise ValueError(
                 "canonical_world_size has states after rows only where shares are even, got "

@@ -120,11 +120,7 @@ class RankCheck:
 
 
 class _Epochs:
-    """The epochs that ranks are in: each leaves a note, and looks at that of the next rank.
-
-    Nobody waits, and an epoch costs two small writes and one read. If ranks differ, at least one of
-    them differs from the next. A rank between two epochs may be late, and differs from nobody.
-    """
+    """The epochs that ranks are in: each leaves a note, and looks at that of the next rank."""
 
     def __init__(self, peers: Peers) -> None:
         """Begin after all ranks have compared, so that all count the same comparisons."""

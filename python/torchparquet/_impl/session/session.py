@@ -37,11 +37,7 @@ class Start:
 
 
 class Session(ABC, Generic[Position]):
-    """One data set's epochs, where its next iteration begins, and its live iterators.
-
-    `begin` starts an iteration, which takes its epoch with `commit`. A copy that a DataLoader
-    worker gets shares the numbers with its original.
-    """
+    """One data set's epochs, where its next iteration begins, and its live iterators."""
 
     what = "data set"  # for messages
     # Of the process that a DataLoader worker was spawned by: its look is in use.
@@ -260,10 +256,7 @@ class Session(ABC, Generic[Position]):
     def begin(
         self, progress: Progress[Position], resolved: Callable[[Start | None, int], Position]
     ) -> Position:
-        """Return where the next iteration begins, which is that of `progress`.
-
-        Outside of workers its number stays the next one's until `commit` is called.
-        """
+        """Return where the next iteration begins, whose epoch is free until `commit`."""
         self._beginning = progress
         if in_worker():
             number = self._ledger.begin_as_worker()
@@ -279,10 +272,7 @@ class Session(ABC, Generic[Position]):
         return position
 
     def commit(self, progress: Progress[Position]) -> None:
-        """Record that the iteration of the latest `begin` takes its epoch.
-
-        It may be called again, and for any iteration: only the one that begins is recorded.
-        """
+        """Record that an iteration takes its epoch, if it is the one that begins."""
         if self._beginning is progress:
             # In this order: states are right after each of these, wherever an exception comes.
             self._latest = progress

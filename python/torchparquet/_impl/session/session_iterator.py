@@ -1,11 +1,4 @@
-"""Iterators that count each item exactly once, and take their epoch with the second one.
-
-A function of the user's or the handler of a signal may raise anywhere within `next`. Whoever
-catches that goes on with the iterator, or saves a state: no item may be lost, and none may come
-twice. One rule sees to it. Positions are immutable, and one assignment records the position after
-an item when that item is delivered. An iterator whose open resources stand anywhere else than at
-the recorded position brings them back to that position first.
-"""
+"""Iterators that count each item exactly once, and take their epoch with the second one."""
 
 from __future__ import annotations
 

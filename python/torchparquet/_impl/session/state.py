@@ -1,8 +1,4 @@
-"""The state of a data set: where an epoch stands, small enough for any checkpoint.
-
-A state counts batches that were delivered. It is the same on all ranks, so that of one is enough;
-only DataLoader workers, which deliver each their own batches, have states of their own.
-"""
+"""The state of a data set: where an epoch stands, small enough for any checkpoint."""
 
 from __future__ import annotations
 
