@@ -1,15 +1,14 @@
 """Every common combination of ranks, workers, files, row groups and ways of `even=`.
 
-A seventh of them as plans, 70 with real files, and 12 in a job of `torchrun`. With `-m long` all of
-them as plans, 130 more with real files and 8 more in a job.
+A seventh of them as plans and 70 with real files. With `-m long` all of them as plans, and 130 more
+with real files.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain, product, zip_longest
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ import pytest
 from torch.utils.data import DataLoader
 
 from tests.fixtures.parquet_files import id_files
-from tests.fixtures.torchrun_jobs import torchrun
 from tests.oracles.plan_oracle import check_plan, expected_shares
 from torchparquet import ParquetDataset
 from torchparquet._impl.plan.division import DIVISIONS
@@ -216,20 +214,3 @@ def test_no_row_is_refused(tmp_path: Path, files: Any, groups: Any) -> None:
     if files == 0:
         with pytest.raises(FileNotFoundError, match="No Parquet file"):
             ParquetDataset(folder, batch_size=1, rank=0, world_size=1)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("world_size", "number"), [(2, 12), (3, 8)])
-def test_torchrun(
-    folders: dict[tuple[int, int], str], tmp_path: Path, world_size: int, number: int
-) -> None:
-    """One job for several combinations; its ranks find out who they are, and keep in step."""
-    without = sample(number - 1, world_size, range(1))
-    with_workers = sample(1, world_size, WORKERS[2:3])
-    own = without + with_workers
-    jobs = [asdict(case) | {"folder": folders[case.num_files, case.num_groups]} for case in own]
-    torchrun(world_size, ["tests.plan.torchrun_exhaustive", json.dumps(jobs), str(tmp_path)])
-    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(world_size)]
-    for case, *ranks in zip(own, *found, strict=True):
-        as_read = [[[tuple(row) for row in batch] for batch in batches] for batches in ranks]
-        check_ranks(case, as_read)

@@ -20,6 +20,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from tests.fixtures.parquet_files import numbered_files
 from torchparquet import Column, Order, ParquetDataset
 
 ROWS = [70, 0, 130, 50, 10, 220, 90, 40]
@@ -29,17 +30,8 @@ ROWS = [70, 0, 130, 50, 10, 220, 90, 40]
 def data(tmp_path_factory: Any) -> Any:
     """Four files of two row groups each; every value is its row number."""
     root = tmp_path_factory.mktemp("resume")
-    first = 0
-    for file in range(4):
-        sizes = ROWS[2 * file : 2 * file + 2]
-        schema = pa.schema([("x", pa.int64()), ("name", pa.string())])
-        with pq.ParquetWriter(root / f"part-{file}.parquet", schema) as writer:
-            for rows in sizes:
-                numbers = range(first, first + rows)
-                columns = {"x": list(numbers), "name": [f"row {i}" for i in numbers]}
-                writer.write_table(pa.table(columns, schema), row_group_size=max(rows, 1))
-                first += rows
-    return root
+    files = [ROWS[file : file + 2] for file in range(0, 8, 2)]
+    return Path(numbered_files(root, *files, number="x", text="name"))
 
 
 ORDERS: dict[str, Any] = {
