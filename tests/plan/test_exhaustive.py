@@ -1,6 +1,6 @@
 """Every common combination of ranks, workers, files, row groups and ways of `even=`.
 
-A seventh of them as plans and 70 with real files. With `-m long` all of them as plans, and 130 more
+A seventh of them as plans and 48 with real files. With `-m long` all of them as plans, and 152 more
 with real files.
 """
 
@@ -173,34 +173,23 @@ def check_ranks(case: Case, ranks: list[list[list[tuple[int, bool]]]]) -> None:
 
 
 @pytest.mark.parametrize("world_size", WORLDS)
+@pytest.mark.parametrize(("number", "workers"), [(23, WORKERS[:1]), (2, WORKERS[1:])])
 @pytest.mark.mostly_long(every=6)
-def test_real_files(folders: dict[tuple[int, int], str], world_size: Any) -> None:
-    """All ranks, one after the other: every batch holds the rows that it is to hold."""
-    for case in sample(23, world_size, range(1)):
+def test_real_files(
+    folders: dict[tuple[int, int], str], number: int, workers: range, world_size: Any
+) -> None:
+    """All ranks, one after the other, alone or with a DataLoader whose workers take turns."""
+    for case in sample(number, world_size, workers):
         folder = folders[case.num_files, case.num_groups]
         ranks = []
         for rank in range(world_size):
             dataset = open_dataset(case, folder, rank=rank, world_size=world_size)
-            num_steps = len(dataset)
-            ranks.append(rows_of(dataset))
+            num_steps = dataset.num_steps(case.num_workers)
+            timeout = 120 if case.num_workers else 0
+            ranks.append(
+                rows_of(DataLoader(dataset, None, num_workers=case.num_workers, timeout=timeout))
+            )
             assert len(ranks[-1]) == num_steps
-        check_ranks(case, ranks)
-        dataset.set_epoch(0)
-        assert rows_of(dataset) == ranks[-1]
-
-
-@pytest.mark.parametrize("world_size", WORLDS)
-@pytest.mark.mostly_long(every=10)
-def test_real_files_and_workers(folders: dict[tuple[int, int], str], world_size: Any) -> None:
-    """The same with a DataLoader whose workers take turns."""
-    for case in sample(2, world_size, WORKERS[1:]):
-        folder = folders[case.num_files, case.num_groups]
-        ranks = []
-        for rank in range(world_size):
-            dataset = open_dataset(case, folder, rank=rank, world_size=world_size)
-            workers = case.num_workers
-            loader = DataLoader(dataset, batch_size=None, num_workers=workers, timeout=120)
-            ranks.append(rows_of(loader))
         check_ranks(case, ranks)
 
 
