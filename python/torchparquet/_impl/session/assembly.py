@@ -6,15 +6,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.checks import checked_int, listed, shown
+from torchparquet._impl.files.cache_file import CacheArgument
+from torchparquet._impl.files.discovery import SourceArgument
+from torchparquet._impl.files.footers.decryption import FileKeys
+from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_cache import open_manifest
+from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.files.remote.urls import is_remote_url
-from torchparquet._impl.functions.transforms import Transforms
+from torchparquet._impl.functions.decoders import Decoder
+from torchparquet._impl.functions.transforms import Processor, Transform, Transforms
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions, check_dynamic
+from torchparquet._impl.ranks.sharding import Membership
+from torchparquet._impl.reading.read_options import ReadOptions
+from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW, WindowMemory, window_memory
 from torchparquet._impl.reading.word_pass import WordPass
 from torchparquet._impl.rows.filters import both
@@ -24,19 +33,6 @@ from torchparquet._impl.sequences.length_pass import LengthPass, pack_rows
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.tables.sources import table_source
 from torchparquet.options import Ahead, ByLength, Pack
-
-if TYPE_CHECKING:
-    from torchparquet._impl.batches.fields import Field
-    from torchparquet._impl.files.cache_file import CacheArgument
-    from torchparquet._impl.files.discovery import SourceArgument
-    from torchparquet._impl.files.footers.decryption import FileKeys
-    from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.files.remote.storage import StorageArguments
-    from torchparquet._impl.functions.decoders import Decoder
-    from torchparquet._impl.functions.transforms import Processor, Transform
-    from torchparquet._impl.ranks.sharding import Membership
-    from torchparquet._impl.reading.read_options import ReadOptions
-    from torchparquet._impl.reading.streams import StreamOpener
 
 
 def checked_count(name: str, value: object) -> int | None:

@@ -7,18 +7,16 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, astuple
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from torchparquet._impl.batches.fields import Field
+from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.plan.plan_options import Topology
 from torchparquet._impl.ranks.agreement import RankNote, begin_together, shortened, tell_failure
 from torchparquet._impl.ranks.peers import Peers
+from torchparquet._impl.ranks.sharding import Membership
+from torchparquet._impl.session.planner import EpochPlanner, Place
 from torchparquet.errors import users_level
-
-if TYPE_CHECKING:
-    from torchparquet._impl.batches.fields import Field
-    from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.ranks.sharding import Membership
-    from torchparquet._impl.session.planner import EpochPlanner, Place
 
 _BETWEEN = "-"  # the note of a rank that has ended an epoch
 _MAX_COLUMNS = 64  # that are compared one by one

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from torchparquet._impl.batches.fields import Field, columns_digest
+from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.plan.elastic import Leg
 from torchparquet._impl.plan.plan_options import PlanOptions, window_text
 from torchparquet.errors import one_line
-
-if TYPE_CHECKING:
-    from torchparquet._impl.files.manifest import Manifest
 
 FORMAT = "torchparquet.ParquetDataset"
 VERSION = 2
