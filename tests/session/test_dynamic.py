@@ -215,3 +215,20 @@ def test_a_store_does_not_travel(path: Any) -> None:
     copy = pickle.loads(pickle.dumps(open_dataset(path, ranks=Ranks(store=dist.HashStore()))))  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="store of ranks= do not travel"):
         next(iter(copy))
+
+
+def test_a_look_at_a_state_takes_no_more(path: Any) -> None:
+    dataset = open_dataset(path, shuffle=True, seed=1)
+    whole = ids_by_batch(open_dataset(path, shuffle=True, seed=1))
+    stream = iter(dataset)
+    found = [next(stream)["id"].tolist() for _ in range(3)]
+    resumed = open_dataset(path, shuffle=True, seed=1)
+    resumed.load_state_dict(dataset.state_dict())
+    for _ in range(2):
+        assert next(iter(resumed))["id"].tolist() == whole[3]
+    assert found + ids_by_batch(resumed) == whole
+    # A look at a state is none at the start of its epoch.
+    resumed.load_state_dict(dataset.state_dict())
+    next(iter(resumed))
+    resumed.set_epoch(0)
+    assert ids_by_batch(resumed) == whole

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -20,22 +19,22 @@ class Claims:
     def __init__(
         self,
         begin: Callable[[], tuple[Sequence[int], Iterator[int]]],
-        taken: Sequence[int] = (),
+        before: Sequence[int] | None = None,
         *,
         drops_last: bool = False,
     ) -> None:
-        """Begin with what was taken before, in an earlier process of the rank.
+        """Begin with what was taken before the state that the rank goes on with, if it does.
 
         Args:
             drops_last: True to leave out a last batch that is not full.
         """
+        self.before = before
         self.drops_last = drops_last
-        self.taken = list(taken)
+        self.taken = list(before or ())
         self._num_before = len(self.taken)
         self._begin = begin
         self._pass: tuple[Sequence[int], Iterator[int]] | None = None
         self._numbers: list[int] = []
-        self._owner_pid = os.getpid()
 
     def at(self, number: int) -> int | None:
         """Return the position that was taken as this number, or take it; None if none is left."""
@@ -52,11 +51,6 @@ class Claims:
                 return None
             self.taken.append(positions[place])
         return self.taken[number]
-
-    @property
-    def is_own(self) -> bool:
-        """True if this process may take positions: a fork would take those of its parent."""
-        return self._owner_pid == os.getpid()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the pass, which a copy joins anew."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.plan.division import RowCounts
-    from torchparquet._impl.plan.epoch_plan import EpochPlan
-    from torchparquet._impl.plan.share import Share
-    from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.plan.division import RowCounts
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import Topology
+from torchparquet._impl.plan.share import Share
 
 
 class ShardDistribution(TypedDict):

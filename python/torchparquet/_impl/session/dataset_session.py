@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 import numpy as np
 from torch.utils.data import get_worker_info
 
-from torchparquet._impl.batches.fields import Field, columns_digest
+from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.functions.batch_seed import mixed_seed
 from torchparquet._impl.functions.function_pools import FunctionPool
 from torchparquet._impl.metrics.read_totals import ReadTotals
 from torchparquet._impl.plan.claims import Claims
-from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.plan.plan_options import Topology
 from torchparquet._impl.ranks.agreement import RankNote, warn_of_early_end
 from torchparquet._impl.ranks.loaders import refuse_second_sharding
 from torchparquet._impl.ranks.sharding import in_worker, is_distributed
@@ -29,20 +29,19 @@ from torchparquet._impl.session.session import Session, Start
 from torchparquet._impl.session.session_iterator import SessionIterator
 from torchparquet._impl.session.shared_cursor import Pass, join_pass
 from torchparquet._impl.session.state import (
-    Identity,
     OtherData,
     State,
     dump,
+    identity_of,
     of_data,
     parse,
-    shortened_names,
 )
 from torchparquet.errors import users_level
 
 if TYPE_CHECKING:
     from torchparquet._impl.batches.tensors import Batch
     from torchparquet._impl.functions.transforms import Transforms
-    from torchparquet._impl.ranks.membership import Membership
+    from torchparquet._impl.ranks.sharding import Membership
     from torchparquet._impl.reading.function_stages import Surroundings
     from torchparquet._impl.reading.stream import Stream
     from torchparquet._impl.reading.streams import StreamOpener
@@ -58,7 +57,8 @@ class DatasetSession(Session[Place]):
     Attributes:
         membership: The ranks that read the data set, and this process among them.
         num_epochs: How many epochs one iteration reads; None for all that follow.
-        looked_at: Where the latest iteration began, until it takes its epoch.
+        looked_at: What the latest iteration reads, and its claims, until it takes its epoch: by
+            process, so that a fork does not read what its parent took.
     """
 
     _of_process = (*Session._of_process, "looked_at", "_pool", "_totals")
@@ -84,38 +84,13 @@ class DatasetSession(Session[Place]):
         self.transforms = transforms
         self.is_dynamic = planner.options.even == "dynamic"
         self._ahead = ahead
-        self._identity = self._make_identity()
+        self._identity = identity_of(streams.manifest, streams.fields, planner.options)
         self._told_of_early_end = self._told_of_cuts = False
-
-    def _make_identity(self) -> Identity:
-        fields = self.streams.fields
-        options, manifest = self.planner.options, self.streams.manifest
-        return Identity(
-            manifest.content_fingerprint,
-            columns_digest(fields),
-            shortened_names([field.name for field in fields]),
-            table="" if manifest.table is None else manifest.table.identity,
-            files={
-                "files": len(manifest.files),
-                "row groups": manifest.num_row_groups,
-                "rows": manifest.num_rows,
-                "names": shortened_names(manifest.names),
-            },
-            order={
-                "shuffle": options.shuffle,
-                "seed": options.seed,
-                "even": options.even,
-                "drop_last": options.drop_last,
-                "balance": options.order.balance,
-                "within_rank": options.order.within_rank,
-                "canonical_world_size": options.order.canonical_world_size,
-            },
-        )
 
     def _enter_process(self) -> None:
         super()._enter_process()
         self._totals = ReadTotals()
-        self.looked_at: Place | None = None
+        self.looked_at: tuple[object, Claims | None] = (None, None)
         self._pool: FunctionPool | None = None
 
     def __copy__(self) -> Self:
@@ -257,7 +232,10 @@ class DatasetSession(Session[Place]):
         """Return where an iteration begins."""
         if iteration.led_at is None:
             resolved = partial(self._resolved, topology=topology)
-            self.looked_at = place = self.begin(iteration.progress, resolved)
+            place = self.begin(iteration.progress, resolved)
+            if place.claims is not None:
+                of = os.getpid(), place.epoch, place.claims.before
+                self.looked_at = of, place.claims
             return place
         state, epoch = iteration.led_at
         start = None if state is None else Start(None, self.read_state(state))
@@ -278,21 +256,15 @@ class DatasetSession(Session[Place]):
         """Return the place with what takes row groups of its epoch, where none are dealt."""
         if not self.is_dynamic:
             return place
-        looked_at = self.looked_at
-        if looked_at is not None and looked_at.claims is not None and not self.has_look:
-            is_same = taken is None and looked_at.epoch == place.epoch
-            if is_same and looked_at.claims.is_own:
-                return place._replace(claims=looked_at.claims)
-        manifest, options = self.streams.manifest, self.planner.options
-        identity = [
-            manifest.content_fingerprint,
-            columns_digest(self.streams.fields),
-            [options.batch_size, options.shuffle, options.seed],
-        ]
-        joined = Pass(identity, place.epoch, manifest.num_row_groups, taken)
+        looked_at, of_look = self.looked_at
+        if looked_at == (os.getpid(), place.epoch, taken) and not self.has_look:
+            return place._replace(claims=of_look)
+        options, num_positions = self.planner.options, self.streams.manifest.num_row_groups
+        identity = [self._identity, options.batch_size]
+        joined = Pass(identity, place.epoch, num_positions, taken)
         claims = Claims(
             partial(join_pass, joined, self.membership),
-            taken or (),
+            taken,
             drops_last=options.drop_last,
         )
         return place._replace(claims=claims)
@@ -403,7 +375,7 @@ class DatasetSession(Session[Place]):
             raise ValueError(f'other_data must be "error" or "next_epoch", got {other_data!r}')
         known = state if other_data == "error" else of_data(state, self._identity)
         parsed = self.read_state(known)
-        if known is state or state.get("data") == self._identity.data:
+        if known is state or state.get("data") == self._identity["data"]:
             self.load(parsed)
             return
         is_unread = all(leg.num_steps == leg.num_rows == 0 for leg in parsed.legs)

@@ -20,8 +20,8 @@ from torchparquet._impl.session.state import OtherData
 from torchparquet.errors import users_level
 
 if TYPE_CHECKING:
+    from torchparquet._impl.plan.plan_options import Topology
     from torchparquet._impl.plan.share import Share
-    from torchparquet._impl.plan.topology import Topology
     from torchparquet._impl.reading.stream import Stream
     from torchparquet._impl.session.dataset_session import DatasetSession
 
@@ -156,7 +156,7 @@ class Iteration(SessionIterator[Batch, Place]):
     def _go_on(self, begun: Place) -> None:
         """Tell other ranks of an epoch that begins here, to look for theirs in its middle."""
         session = self._session
-        session.looked_at = None
+        session.looked_at = None, None
         self._noted = begun.epoch
         session.rank_check.note_epoch(begun.epoch)
         num_steps = begun.end - begun.steps

@@ -20,8 +20,8 @@ from torchparquet.errors import RankMismatchError
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-    from torchparquet._impl.ranks.job_start import Peers
-    from torchparquet._impl.ranks.membership import Membership
+    from torchparquet._impl.ranks.peers import Peers
+    from torchparquet._impl.ranks.sharding import Membership
 
 _num_passes: Counter[str] = Counter()
 
@@ -105,9 +105,14 @@ def _counter(store: Store, key: str) -> Iterator[int]:
 
 def _taken_by_all(peers: Peers, key: str, taken: Sequence[int]) -> list[int]:
     """Tell the other ranks what this one has taken, and return what all of them have."""
-    store = peers.store
-    store.set(f"{key}/taken/{peers.own}", json.dumps(list(taken)))
-    every = [json.loads(bytes(store.get(f"{key}/taken/{rank}"))) for rank in peers.ranks]
+    keys = [f"{key}/taken/{rank}" for rank in peers.ranks]
+    peers.store.set(f"{key}/taken/{peers.own}", json.dumps(list(taken)))
+    if not peers.wait(keys, peers.timeout_seconds):
+        raise RankMismatchError(
+            'all ranks must load a state with even="dynamic", each its own, and go on: another '
+            "one did not in time"
+        )
+    every = [json.loads(peers.read(key)) for key in keys]
     twice = [number for number, times in Counter(chain(*every)).items() if times > 1]
     if twice:
         raise RankMismatchError(
