@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import json
 import re
 from pathlib import Path
@@ -192,6 +193,9 @@ def spoiled(tmp_path: Path) -> Path:
         maybe = [None if n % 40 >= 30 else n for n in x.tolist()]
         some = [None if n % 10 == 0 else n for n in x.tolist()]
         columns = {"x": x, "s": [f"{n:03}" for n in x], "maybe": maybe, "some": some, "f": x / 2}
+        columns["day"] = pa.array(x.astype(np.int32), pa.int32()).cast(pa.date32())
+        columns["price"] = pa.array(x).cast(pa.decimal128(21, 2))
+        columns["block"] = x // 10
         if year == 2024:
             columns["late"] = x
         path = tmp_path / f"year={year}" / "a.parquet"
@@ -217,6 +221,10 @@ DECIDED: list[tuple[Any, list[int]]] = [
     ("late >= 50 or year < 2024 and late is null and x < 10", [0, 50, 60, 70]),
     ("f is not null", [0, 10, 20, 30, 40, 50, 60, 70]),
     ("true", [0, 10, 20, 30, 40, 50, 60, 70]),
+    ("day < cast('1970-01-21' as date)", [0, 10]),
+    (pc.field("price") >= decimal.Decimal("59.5"), [60, 70]),
+    ("year % 2 = 0 and block in (4, 9)", [40]),
+    ("block <> 1 and not (2 = block or block = 3)", [0, 40, 50, 60, 70]),
 ]
 
 

@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from torchparquet._impl.checks import shown
-from torchparquet._impl.rows.pruning.bloom_filters import ANYTHING, Alternatives, Equality
 from torchparquet.errors import one_line
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 FiltersArgument: TypeAlias = "pc.Expression | str | list[Any] | None"
-
-_MAX_ALTERNATIVES = 64
 
 
 def both(filters: Any, other: pc.Expression | list[Any] | None) -> Any:
@@ -82,71 +79,6 @@ def _is_term(term: Any) -> bool:
 def _alternatives(filters: list[Any]) -> list[Any]:
     """Return lists of tuples, one of which must hold, as pyarrow reads them."""
     return [filters] if isinstance(filters[0][0], str) else filters
-
-
-def equalities_of(filters: Any) -> Alternatives:
-    """Return what the argument `filters=`, which was found to be sound, needs of columns."""
-    if isinstance(filters, str):
-        return _of_part(parsed_condition(filters))
-    if not isinstance(filters, list):
-        return ANYTHING
-    return [
-        [found for term in part for found in _of_tuple(*term)] for part in _alternatives(filters)
-    ]
-
-
-def _of_tuple(name: Any, sign: str, value: Any) -> list[Equality]:
-    if not isinstance(name, str):
-        return []
-    if sign in ("=", "=="):
-        return [Equality(name, (value,))]
-    # An iterator was read when the condition was made.
-    is_known = sign == "in" and isinstance(value, (list, tuple, set, frozenset))
-    return [Equality(name, tuple(value))] if is_known else []
-
-
-def _of_part(part: Any) -> Alternatives:
-    kind = type(part).__name__
-    if not said_parts(part) <= {"this", "expression", "expressions"}:
-        return ANYTHING
-    if kind == "Paren":
-        return _of_part(part.this)
-    if kind in ("And", "Or"):
-        one, other = _of_part(part.this), _of_part(part.expression)
-        pairs = itertools.product(one, other)
-        both = one + other if kind == "Or" else [a + b for a, b in pairs]
-        return both if len(both) <= _MAX_ALTERNATIVES else ANYTHING
-    found = _of_comparison(part, kind)
-    return ANYTHING if found is None else [[found]]
-
-
-def _of_comparison(part: Any, kind: str) -> Equality | None:
-    if kind == "EQ":
-        one, other = part.this, part.expression
-        return _equality(one, [other]) or _equality(other, [one])
-    if kind == "In" and part.args.get("query") is None:
-        # A comparison with null is never true.
-        items = [item for item in part.expressions if type(item).__name__ != "Null"]
-        return _equality(part.this, items)
-    return None
-
-
-def _equality(column: Any, items: list[Any]) -> Equality | None:
-    if type(column).__name__ != "Column" or len(column.parts) != 1:
-        return None
-    values: list[Any] = []
-    for item in items:
-        is_negative = type(item).__name__ == "Neg"
-        literal = item.this if is_negative else item
-        if type(literal).__name__ != "Literal":
-            return None
-        if literal.is_string and not is_negative:
-            values.append(str(literal.this))
-        elif literal.is_int:
-            values.append(-int(literal.this) if is_negative else int(literal.this))
-        else:
-            return None
-    return Equality(column.name, tuple(values))
 
 
 _TYPES = {

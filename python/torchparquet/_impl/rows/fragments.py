@@ -14,7 +14,6 @@ from torchparquet._impl.files.footers.leaf import NULL_KEY
 from torchparquet._impl.files.footers.plain_footer import made_of_any
 from torchparquet._impl.files.opening import opened_file, source_of
 from torchparquet._impl.files.schemas import is_whole_number
-from torchparquet._impl.rows.pruning.bounds import known_conditions
 from torchparquet.errors import one_line, unreadable
 
 if TYPE_CHECKING:
@@ -113,9 +112,13 @@ class Fragments:
         return self._made(file, source, lambda: opened_file(manifest, file), known)
 
     def _made(self, file: int, source: Any, opened: Any, values: Mapping[str, pa.Scalar]) -> Any:
+        import pyarrow.compute as pc
         import pyarrow.fs as pafs
 
-        known = known_conditions(values)
+        known = [
+            pc.field(name) == value if value.is_valid else pc.field(name).is_null()
+            for name, value in values.items()
+        ]
         path = self._manifest.files[file]
 
         def made_of(taken: Any) -> Any:

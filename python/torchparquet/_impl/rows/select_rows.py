@@ -23,7 +23,7 @@ from torchparquet._impl.files.cache_file import (
 from torchparquet._impl.files.manifest import RowSelection
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.rows.evaluation import FILTERS, Mask, Values, evaluate
-from torchparquet._impl.rows.filters import FiltersArgument, equalities_of, filters_expression
+from torchparquet._impl.rows.filters import FiltersArgument, filters_expression
 from torchparquet._impl.rows.row_numbers import ChosenRows, Deletions, RowsArgument
 from torchparquet._impl.rows.splits import (
     SplitArgument,
@@ -108,7 +108,6 @@ class _Conditions:
         self._split = split_of(arguments.split)
         filters = arguments.filters
         self._filters = None if filters is None else filters_expression(filters)
-        self._needed = equalities_of(filters)
         self._chosen = None if arguments.rows is None else ChosenRows(arguments.rows, manifest)
         self._left = Deletions(arguments.left, manifest) if arguments.left else None
         given = {
@@ -153,7 +152,7 @@ class _Conditions:
             masks = (self._mask(number, {}) for number in range(manifest.num_row_groups))
             return RowSelection.of_masks(masks)
         return RowSelection.of_masks(
-            evaluate(manifest, self._read, self._keys, self._mask, self._footers, self._needed)
+            evaluate(manifest, self._read, self._keys, self._mask, self._footers)
         )
 
     def _mask(self, number: int, values: Values) -> Mask:

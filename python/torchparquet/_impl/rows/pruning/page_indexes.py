@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,14 +25,6 @@ _FOOTER_END_BYTES = 8
 _MAGIC_BYTES = 4
 
 
-@dataclass(frozen=True)
-class Pages:
-    """The data pages of a column chunk, `P` of them."""
-
-    first_rows: NDArray[np.int64]
-    bounds: list[Bounds]
-
-
 class PageIndexes:
     """The page indexes of one file, of the columns of interest."""
 
@@ -42,7 +33,7 @@ class PageIndexes:
         manifest: Manifest,
         file: int,
         metadata: pq.FileMetaData,
-        columns: Mapping[int, StoredColumn],
+        columns: Mapping[str, tuple[int, StoredColumn]],
         row_groups: Iterable[int],
     ) -> None:
         """Read the indexes."""
@@ -52,43 +43,52 @@ class PageIndexes:
         wanted = [
             place
             for row_group in row_groups
-            for column in columns
-            for place in self._places_of(row_group, column)
+            for leaf, _ in columns.values()
+            for place in self._places_of(row_group, leaf)
         ]
         self._parts = _read(manifest, file, wanted)
 
-    def pages(self, row_group: int, column: int) -> Pages | None:
-        """Return the pages of a column chunk; None if no sound index tells of them."""
+    def bounds(self, row_group: int) -> tuple[int, dict[str, Bounds]]:
+        """Return bounds of columns in the rows between two beginnings of pages, in any of them.
+
+        With the number of such sets of rows; columns without a sound index are left out.
+        """
+        pages = {name: self._pages(row_group, *column) for name, column in self._columns.items()}
+        sound = {name: found for name, found in pages.items() if found is not None}
+        if not sound:
+            return 0, {}
+        begins = np.unique(np.concatenate([first_rows for first_rows, _ in sound.values()]))
+        return len(begins), {
+            name: bounds.take(np.searchsorted(first_rows, begins, side="right") - 1)
+            for name, (first_rows, bounds) in sound.items()
+        }
+
+    def _pages(
+        self, row_group: int, column: int, stored: StoredColumn
+    ) -> tuple[NDArray[np.int64], Bounds] | None:
+        """Return the first rows and the bounds of a column chunk's pages."""
         places = self._places_of(row_group, column)
-        if not places:
-            return None
-        column_index, offset_index = (self._parts[place] for place in places)
         group = self._metadata.row_group(row_group)
         chunk = group.column(column)
-        if not chunk.is_stats_set or not chunk.statistics.has_min_max:
-            # pyarrow checks that the order of values is known. An index has the same.
+        # pyarrow checks that the order of values is known. An index has the same.
+        if not places or not chunk.is_stats_set or not chunk.statistics.has_min_max:
             return None
+        column_index, offset_index = (self._parts[place] for place in places)
         begin = chunk.data_page_offset
         if chunk.has_dictionary_page:
             begin = min(begin, chunk.dictionary_page_offset)
-        bounds = page_bounds(column_index)
+        found = page_bounds(column_index)
         rows = page_rows(offset_index, begin, chunk.total_compressed_size, group.num_rows)
-        if bounds is None or rows is None or len(bounds[0]) != len(rows) - 1:
+        if found is None or rows is None or len(found[0]) != len(rows) - 1:
             return None
-        is_null, low, high, num_nulls = bounds
-        stored = self._columns[column]
-        made = [
-            Bounds(is_null=True)
-            if is_null[page]
-            else Bounds(
-                *stored.trusted(
-                    stored.value_of_bytes(low[page]), stored.value_of_bytes(high[page])
-                ),
-                may_be_null=not num_nulls or num_nulls[page] != 0,
-            )
-            for page in range(len(is_null))
+        is_null, low, high, num_nulls = found
+        # Pages of nulls hold no bounds, and empty bytes in their place.
+        bounds = [
+            [None if null else value for null, value in zip(is_null, values, strict=True)]
+            for values in (stored.unpacked(low), stored.unpacked(high))
         ]
-        return Pages(np.array(rows[:-1], np.int64), made)
+        may_be_null = np.array(num_nulls) != 0 if num_nulls else np.ones(len(is_null), bool)
+        return np.array(rows[:-1], np.int64), stored.bounds(*bounds, may_be_null, is_null)
 
     def _places_of(self, row_group: int, column: int) -> list[tuple[int, int]]:
         metadata = self._metadata
