@@ -10,6 +10,7 @@ import linecache
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -159,6 +160,31 @@ def test_transforms_come_before_the_copy(
         assert structure == expected_structure
         for own, theirs in zip(parts, others, strict=True):
             assert own == theirs if isinstance(own, str) else torch.equal(own.cpu(), theirs)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a transform puts in place of a dict."""
+
+    ids: torch.Tensor
+    parts: list[torch.Tensor]
+    name: str
+    size: int = field(default=0, init=False)
+
+
+def test_the_tensors_of_a_dataclass_are_copied_too(files: str, on_device: dict[str, Any]) -> None:
+    on_host = []
+
+    def sampled(batch: dict[str, Any]) -> dict[str, Any]:
+        on_host.append(Sample(batch["id"], [batch["id"][:2]], "of two"))
+        return {"sample": on_host[-1]}
+
+    dataset = ParquetDataset(files, columns=["id"], batch_size=50, transform=sampled, **on_device)
+    found = next(iter(dataset))["sample"]
+    assert (type(found), found.name, found.size) == (Sample, "of two", 0)
+    for copied, own in ((found.ids, on_host[0].ids), (found.parts[0], on_host[0].parts[0])):
+        assert torch.equal(copied.cpu(), own)
+        assert copied.data_ptr() != own.data_ptr()
 
 
 def test_a_transform_that_fails_does_so_at_its_batch(files: str, on_device: dict[str, Any]) -> None:
