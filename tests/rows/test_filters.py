@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import decimal
 import json
 import re
@@ -91,6 +92,48 @@ def test_a_wrong_condition_says_what_is_wrong(
 ) -> None:
     with pytest.raises(error, match=message):
         open_rows(stored.path, filters=filters)
+
+
+NOON = dt.datetime(2020, 1, 2)
+OF_OTHER_TYPES: list[tuple[str, str, Any]] = [
+    ("price", "=", 3),
+    ("price", "in", [3]),
+    ("day", "=", "2020-01-02"),
+    ("moment", "=", "2020-01-02"),
+    ("in_utc", "=", "2020-01-02"),
+    ("in_utc", "=", NOON),
+    ("flag", "=", 1),
+    ("word", "=", 3),
+    ("count", "=", "3"),
+]
+
+
+@pytest.mark.parametrize("term", OF_OTHER_TYPES, ids=str)
+def test_a_value_of_another_type_is_answered_with_the_one_to_write(
+    tmp_path: Path, term: tuple[str, str, Any]
+) -> None:
+    columns = {
+        "price": [decimal.Decimal("3.00"), decimal.Decimal("4.50")],
+        "day": [NOON.date(), dt.date(2021, 1, 1)],
+        "moment": [NOON, dt.datetime(2021, 1, 1)],
+        "in_utc": [NOON.replace(tzinfo=dt.UTC), dt.datetime(2021, 1, 1, tzinfo=dt.UTC)],
+        "flag": [True, False],
+        "word": ["3", "4"],
+        "count": [3, 4],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    name, sign, _ = term
+    with pytest.raises(ValueError, match="filters does not fit the types of columns") as caught:
+        open_rows(tmp_path, columns=["count"], filters=[term])
+    hint = re.search(r"write (.*); column", str(caught.value))
+    assert hint is not None
+    python, _, sql = hint[1].partition(", in SQL ")
+    value = eval(python, {"datetime": dt, "decimal": decimal})
+    for filters in (
+        [(name, sign, [value] if sign == "in" else value)],
+        f"{name} = {sql or python}",
+    ):
+        assert ids_of(open_rows(tmp_path, columns=["count"], filters=filters)).tolist() == [0]
 
 
 def test_a_column_of_types_that_have_nothing_in_common_is_named(tmp_path: Path) -> None:

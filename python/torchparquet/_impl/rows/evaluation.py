@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torchparquet._impl.checks import listed
 from torchparquet._impl.files.schemas import no_such_column
 from torchparquet._impl.processors import num_processors
+from torchparquet._impl.rows.filters import fitting_value
 from torchparquet._impl.rows.fragments import Fragments
 from torchparquet._impl.rows.pruning.condition import Condition
 from torchparquet._impl.rows.pruning.row_groups import PrunedFile, RowGroupPruning
@@ -83,10 +84,10 @@ class _Files:
         self.numbers: list[int] = np.unique(manifest.row_group_file).tolist()
         self._manifest = manifest
         self._fragments = Fragments(manifest, keys, footers)
+        self._conditions = {name: Condition(one) for name, one in expressions.items()}
         self._found = pa.schema(
             [pa.field(name, self._type_of(name, one)) for name, one in expressions.items()]
         )
-        self._conditions = {name: Condition(one) for name, one in expressions.items()}
         schema = self._fragments.schema
         names = itertools.chain.from_iterable(one.columns for one in self._conditions.values())
         self._fields = pa.schema([schema.field(name) for name in dict.fromkeys(names)])
@@ -126,16 +127,18 @@ class _Files:
 
     def _misfit(self, error: Exception, argument: str) -> ValueError:
         """Return what to raise if an expression does not fit the columns."""
+        schema = self._fragments.schema
         message_of_name = re.match(r"No match for (FieldRef.*?\)) in ", str(error))
         if message_of_name is None:
-            return ValueError(f"{argument} does not fit the types of columns: {one_line(error)}")
+            misfit = self._conditions[argument].misfit(schema)
+            hint = one_line(error) if misfit is None else fitting_value(*misfit)
+            return ValueError(f"{argument} does not fit the types of columns: {hint}")
         parts = re.findall(r"FieldRef\.Name\((.*?)\)", message_of_name[1])
         if parts[0] in self._fragments.differing:
             return ValueError(
                 f"{argument} cannot use a column that files store as types without a common one; "
                 f"rewrite some of them: {parts[0]!r}"
             )
-        schema = self._fragments.schema
         names = [
             f"{field.name}.{part.name}"
             for field in schema
@@ -168,6 +171,8 @@ class _Files:
             for number, values in self._read(opened, read):
                 masks[number - first] = mask_of(number, values)
         except pa.ArrowInvalid as error:
+            if any(one.misfit(self._fragments.schema) for one in self._conditions.values()):
+                raise self._misfit(error, FILTERS) from error
             message = f"filters cannot be evaluated in {path!r}: {one_line(error)}"
             raise ValueError(message) from error
         except (pa.ArrowException, OSError) as error:

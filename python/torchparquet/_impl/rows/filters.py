@@ -5,6 +5,8 @@ sqlglot parses conditions in SQL.
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import functools
 import itertools
 import operator
@@ -96,6 +98,43 @@ _TYPES = {
     "TIMESTAMPNTZ": pa.timestamp("us"),
     "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
 }
+
+
+def fitting_value(column: pa.Field, value: pa.Scalar) -> str:
+    """Return what to write in place of a value that a column cannot be compared with."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    fitting = _cast_somehow(value, kind)
+    to_write = f"a value of type {kind}"
+    if isinstance(fitting, decimal.Decimal):
+        sql = f"cast('{fitting}' as decimal({kind.precision}, {kind.scale}))"
+        to_write = f'decimal.Decimal("{fitting}"), in SQL {sql}'
+    elif isinstance(fitting, dt.date):
+        text, sql = fitting.isoformat(), "date" if pa.types.is_date(kind) else "timestamp"
+        sql += "tz" if getattr(kind, "tz", None) else ""
+        python = f'datetime.{type(fitting).__name__}.fromisoformat("{text}")'
+        to_write = f"{python}, in SQL cast('{text}' as {sql})"
+    elif fitting is not None:
+        to_write = repr(fitting)
+    return f"write {to_write}; column {column.name!r} cannot be compared with {value.as_py()!r}"
+
+
+def _cast_somehow(value: pa.Scalar, kind: pa.DataType) -> Any:
+    """Return a value as a number, text, decimal, date or time of another type; None if it has none.
+
+    Integers become decimals by way of texts, and texts become moments by way of UTC.
+    """
+    if pa.types.is_temporal(kind) and pa.types.is_integer(value.type):
+        return None
+    for between in (value.type, pa.string(), pa.timestamp("us")):
+        try:
+            found = value.cast(between).cast(kind).as_py()
+        except pa.ArrowException:
+            continue
+        return found if isinstance(found, _WRITTEN) else None
+    return None
+
+
+_WRITTEN = (bool, int, float, str, decimal.Decimal, dt.date)
 
 
 def sql_expression(text: str) -> pc.Expression:
@@ -241,7 +280,9 @@ class _Translator:
         return str(part.this)
 
     def _cast(self, part: Any) -> Any:
-        to = _TYPES.get(part.to.this.name)
+        to, sizes = _TYPES.get(part.to.this.name), [one.name for one in part.to.expressions]
+        if part.to.this.name == "DECIMAL" and len(sizes) == 2:
+            to = pa.decimal128(*map(int, sizes))
         if to is None:
             raise self._unsupported(part)
         return self.expression(part.this).cast(to)

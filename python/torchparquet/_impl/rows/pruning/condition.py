@@ -80,6 +80,18 @@ class Condition:
             ]
         )
 
+    def misfit(self, schema: pa.Schema) -> tuple[pa.Field, pa.Scalar] | None:
+        """Return the first column that is compared with a value of another type, and the value."""
+        for part in self._parts:
+            if isinstance(part, _Leaf) and part.constants:
+                column, value = schema.field(part.columns[0]), part.constants[0][0]
+                row = pa.table([pa.nulls(1, column.type)], pa.schema([column]))
+                # A list of integers makes integers of decimals, as long as none has a fraction.
+                rounds = pa.types.is_decimal(column.type) and pa.types.is_integer(value.type)
+                if rounds or self._values(part.tokens, row) is None:
+                    return column, value
+        return None
+
     def outcomes(self, known: Knowledge) -> Outcomes:
         """Return what the condition may be in each set of rows."""
         made: list[Outcomes] = []
