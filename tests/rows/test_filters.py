@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
+import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +240,7 @@ def spoiled(tmp_path: Path) -> Path:
         columns = {"x": x, "s": [f"{n:03}" for n in x], "maybe": maybe, "some": some, "f": x / 2}
         columns["day"] = pa.array(x.astype(np.int32), pa.int32()).cast(pa.date32())
         columns["price"] = pa.array(x).cast(pa.decimal128(21, 2))
-        columns["block"] = x // 10
+        columns |= {"block": x // 10, "fives": x * 0 + 5.0}
         if year == 2024:
             columns["late"] = x
         path = tmp_path / f"year={year}" / "a.parquet"
@@ -263,6 +265,7 @@ DECIDED: list[tuple[Any, list[int]]] = [
     ("late is null", [0, 10, 20, 30]),
     ("late >= 50 or year < 2024 and late is null and x < 10", [0, 50, 60, 70]),
     ("f is not null", [0, 10, 20, 30, 40, 50, 60, 70]),
+    ("f > 100 or fives in (1, 6) or x < 10", [0]),
     ("true", [0, 10, 20, 30, 40, 50, 60, 70]),
     ("day < cast('1970-01-21' as date)", [0, 10]),
     (pc.field("price") >= decimal.Decimal("59.5"), [60, 70]),
@@ -284,7 +287,9 @@ def test_nothing_is_read_where_statistics_or_keys_decide(
     assert (dataset.manifest.fingerprint == every.fingerprint) == (len(left) == 8)
 
 
-@pytest.mark.parametrize("filters", ["x < 5", "x <> 45 and year = 2024", "some < 80", "f >= 0"])
+@pytest.mark.parametrize(
+    "filters", ["x < 5", "x <> 45 and year = 2024", "some < 80", "f >= 0", "fives <> 5"]
+)
 def test_the_others_are_read(spoiled: Path, filters: str) -> None:
     """A null, or a NaN, that statistics do not count may be among them."""
     with pytest.raises(CorruptFileError, match=r"a\.parquet"):
@@ -304,6 +309,48 @@ def test_only_undecided_row_groups_are_read(tmp_path: Path) -> None:
         assert dataset.manifest.num_rows == len(rows)
     with pytest.raises(CorruptFileError):
         ParquetDataset(tmp_path, batch_size=9, filters="x < 1005", split=("a", {"a": 1.0}, 0, "y"))
+
+
+NAN = float("nan")
+# In row groups of two; the last but one can be decided by bounds if there were no NaN.
+WITH_NAN = [1.0, 2.0, NAN, 2.0, NAN, NAN, None, 3.0, 5.0, NAN, 5.0, 5.0]
+# With the values that fulfil it, as Python's operators have them.
+OF_NAN: list[tuple[Any, Callable[[Any], bool]]] = [
+    ([("x", "=", 5.0)], lambda x: x == 5),
+    ([("x", "!=", 5.0)], lambda x: x is not None and x != 5),
+    ([("x", "<", 6.0)], lambda x: x is not None and x < 6),
+    ([("x", ">=", 1.0)], lambda x: x is not None and x >= 1),
+    ([("x", "in", [5.0, 6.0])], lambda x: x in (5, 6)),
+    ([("x", "not in", [5.0, 6.0])], lambda x: x not in (5, 6)),
+    ([("x", "in", [NAN])], lambda x: x is not None and math.isnan(x)),
+    ([("x", "not in", [NAN])], lambda x: x is None or not math.isnan(x)),
+    ([("x", "!=", NAN)], lambda x: x is not None),
+    ("x between 4 and 6", lambda x: x is not None and 4 <= x <= 6),
+    ("x in (5, 6, cast('nan' as double))", lambda x: x in (5, 6)),
+    ("x not in (5, 6)", lambda x: x is not None and x not in (5, 6)),
+    ("not (x < 5)", lambda x: x is not None and not x < 5),
+    ("x <> x", lambda x: x is not None and math.isnan(x)),
+    ("x is null", lambda x: x is None),
+    ("x is not null", lambda x: x is not None),
+]
+
+
+@pytest.mark.parametrize(("filters", "fulfils"), OF_NAN, ids=[str(of[0]) for of in OF_NAN])
+def test_nan_is_equal_to_nothing_and_no_null(
+    tmp_path: Path, filters: Any, fulfils: Callable[[Any], bool]
+) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"x": WITH_NAN, "row": range(len(WITH_NAN))})
+    pq.write_table(table, path, row_group_size=2, write_page_index=True)
+    found = ids_of(open_rows(path, columns=["row"], filters=filters))
+    assert found.tolist() == [row for row, x in enumerate(WITH_NAN) if fulfils(x)]
+
+
+@pytest.mark.parametrize("sign", ["=", "<", "<=", ">", ">="])
+def test_a_comparison_with_nan_selects_nothing(tmp_path: Path, sign: str) -> None:
+    pq.write_table(pa.table({"x": WITH_NAN}), tmp_path / "a.parquet", row_group_size=2)
+    with pytest.raises(ValueError, match="no row of 12 is left by filters"):
+        open_rows(tmp_path, columns=["x"], filters=[("x", sign, NAN)])
 
 
 def test_sql_needs_sqlglot(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
