@@ -160,16 +160,16 @@ class _Files:
         masks = [np.zeros(count, bool) for count in manifest.row_group_num_rows[first:end].tolist()]
         if not self._may_hold[place]:
             return masks
-        opened, left, whole = None, set[int](), set(in_file)
+        whole = set(in_file)
         if self._may_fail[place]:
             self._check_keys(file)
         try:
             if self._may_fail[place]:
-                opened = _OpenFile(self._fragments, file, self._fields, self._known[place])
-                left, whole = self._undecided(opened.of_pruning, in_file)
-            read = [first + at for at, number in enumerate(in_file) if number in left]
-            for number, values in self._read(opened, read):
-                masks[number - first] = mask_of(number, values)
+                opened = self._opened(place)
+                left, whole = self._undecided(opened, in_file)
+                read = [first + at for at, number in enumerate(in_file) if number in left]
+                for number, values in self._read(opened, read):
+                    masks[number - first] = mask_of(number, values)
         except pa.ArrowInvalid as error:
             if any(one.misfit(self._fragments.schema) for one in self._conditions.values()):
                 raise self._misfit(error, FILTERS) from error
@@ -199,44 +199,30 @@ class _Files:
         left, whole = self._pruning.undecided(file, in_file)
         return (left, whole) if len(self._conditions) == 1 else (left | whole, set())
 
-    def _read(self, opened: _OpenFile | None, numbers: list[int]) -> Iterator[tuple[int, Values]]:
+    def _opened(self, place: int) -> PrunedFile:
+        file, known = self.numbers[place], self._known[place]
+        in_file = self._fragments.stored_schema(file)
+        names = _stored_names(self._fields, self._fragments.stored_names(file), in_file)
+        told = {names[name]: value for name, value in known.items()}
+        return PrunedFile(file, self._fragments.footer(file, told), in_file, names, known, told)
+
+    def _read(self, file: PrunedFile, numbers: list[int]) -> Iterator[tuple[int, Values]]:
         """Yield the values of row groups, of which only those of one are held at a time."""
-        if opened is None or not numbers:
+        if not numbers:
             return
         manifest = self._manifest
         in_file = manifest.row_group_in_file[numbers].tolist()
-        batches = opened.batches(in_file, self._conditions)
+        whole = self._fragments.with_values(file.number, file.footer, file.told)
+        schema = pa.schema([field.with_name(file.names[field.name]) for field in self._fields])
+        columns = {key: one.renamed(file.names) for key, one in self._conditions.items()}
+        part = whole.subset(row_group_ids=in_file, schema=schema)
+        batches = part.scanner(schema=schema, columns=columns).to_batches()
         sizes = manifest.row_group_num_rows[numbers].tolist()
         # After the last one `zip` asks for more, so that rows which are left are noticed.
         for number, values in zip(numbers, _regrouped(batches, self._found, sizes), strict=True):
             if self._stopped.is_set():
                 return
             yield number, values
-
-
-class _OpenFile:
-    """A file of which conditions read columns, by the names that the file has for them."""
-
-    def __init__(
-        self, fragments: Fragments, file: int, fields: pa.Schema, known: Mapping[str, pa.Scalar]
-    ) -> None:
-        self._fragments = fragments
-        in_file = fragments.stored_schema(file)
-        names = _stored_names(fields, fragments.stored_names(file), in_file)
-        self._told = {names[name]: value for name, value in known.items()}
-        self._schema = pa.schema([field.with_name(names[field.name]) for field in fields])
-        self._footer = fragments.footer(file, self._told)
-        self.of_pruning = PrunedFile(file, self._footer.metadata, in_file, names, known)
-
-    def batches(
-        self, row_groups: list[int], conditions: Mapping[str, Condition]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the values of conditions in order."""
-        file = self.of_pruning
-        whole = self._fragments.with_values(file.number, self._footer, self._told)
-        columns = {key: condition.renamed(file.names) for key, condition in conditions.items()}
-        part = whole.subset(row_group_ids=row_groups, schema=self._schema)
-        yield from part.scanner(schema=self._schema, columns=columns).to_batches()
 
 
 def _stored_names(

@@ -20,7 +20,7 @@ from torchparquet._impl.rows.pruning.condition import Condition, Knowledge
 from torchparquet._impl.rows.pruning.page_indexes import PageIndexes
 
 if TYPE_CHECKING:
-    import pyarrow.parquet as pq
+    import pyarrow.dataset as pads
 
     from torchparquet._impl.files.manifest import Manifest
 
@@ -33,13 +33,15 @@ class PrunedFile:
         schema: The columns of the file, by its own names.
         names: The file's names of columns, by those of the data set.
         known: The values of columns that all rows of the file have.
+        told: The same, by the file's names.
     """
 
     number: int
-    metadata: pq.FileMetaData
+    footer: pads.ParquetFileFragment
     schema: pa.Schema
     names: Mapping[str, str]
     known: Mapping[str, pa.Scalar]
+    told: Mapping[str, pa.Scalar]
 
 
 class RowGroupPruning:
@@ -62,7 +64,7 @@ class RowGroupPruning:
     def undecided(self, file: PrunedFile, in_file: Sequence[int]) -> tuple[set[int], set[int]]:
         """Return the row groups whose values must be read, and those whose rows are all true."""
         columns = self._columns(file)
-        groups = [file.metadata.row_group(number) for number in in_file]
+        groups = [file.footer.metadata.row_group(number) for number in in_file]
         bounds = {
             name: bounds_of_chunks([group.column(leaf) for group in groups], stored)
             for name, (leaf, stored) in columns.items()
@@ -74,7 +76,7 @@ class RowGroupPruning:
         left: list[int] = numbers[found[0] & is_open].tolist()
         if left and not self._is_encrypted:
             left = self._by_page_indexes(file, columns, left)
-            filters = BloomFilters(self._manifest, file.number, file.metadata, columns, left)
+            filters = BloomFilters(self._manifest, file.number, file.footer.metadata, columns, left)
             known = Knowledge(len(left), self._values([file.known] * len(left)), {}, filters.lack)
             left = np.array(left, np.int64)[self._condition.outcomes(known)[0]].tolist()
         return set(left), set(numbers[found[0] & ~is_open].tolist())
@@ -82,7 +84,7 @@ class RowGroupPruning:
     def _by_page_indexes(
         self, file: PrunedFile, columns: Mapping[str, tuple[int, StoredColumn]], numbers: list[int]
     ) -> list[int]:
-        groups = [file.metadata.row_group(number) for number in numbers]
+        groups = [file.footer.metadata.row_group(number) for number in numbers]
         having = {
             name: (leaf, stored)
             for name, (leaf, stored) in columns.items()
@@ -90,7 +92,7 @@ class RowGroupPruning:
         }
         if not having:
             return numbers
-        indexes = PageIndexes(self._manifest, file.number, file.metadata, having, numbers)
+        indexes = PageIndexes(self._manifest, file.number, file.footer.metadata, having, numbers)
         kept = []
         for number in numbers:
             num_sets, bounds = indexes.bounds(number)
@@ -101,12 +103,12 @@ class RowGroupPruning:
 
     def _columns(self, file: PrunedFile) -> dict[str, tuple[int, StoredColumn]]:
         """Return the columns that the file stores, by number, with what they are stored as."""
-        leaves = flat_leaves(file.metadata.schema, file.schema)
+        leaves = flat_leaves(file.footer.metadata.schema, file.schema)
         found = {}
         for field in self._schema:
             name = file.names.get(field.name, field.name)
             if name in leaves and field.name not in file.known:
-                column = file.metadata.schema.column(leaves[name])
+                column = file.footer.metadata.schema.column(leaves[name])
                 stored = StoredColumn(column, file.schema.field(name).type, field.type)
                 found[field.name] = (leaves[name], stored)
         return found
