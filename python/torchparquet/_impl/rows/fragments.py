@@ -111,21 +111,24 @@ class Fragments:
         )
         return self._made(file, source, lambda: opened_file(manifest, file), known)
 
-    def _made(self, file: int, source: Any, opened: Any, values: Mapping[str, pa.Scalar]) -> Any:
+    def _made(self, file: int, source: Any, opened: Any, known: Mapping[str, pa.Scalar]) -> Any:
         import pyarrow.compute as pc
+        import pyarrow.dataset as pads
         import pyarrow.fs as pafs
 
-        known = [
-            pc.field(name) == value if value.is_valid else pc.field(name).is_null()
-            for name, value in values.items()
-        ]
         path = self._manifest.files[file]
+        properties = None if self._keys is None else self._keys.of_file(path)
+        options = pads.ParquetFragmentScanOptions(decryption_properties=properties, pre_buffer=True)
+        conditions = [
+            pc.field(name) == value if value.is_valid else pc.field(name).is_null()
+            for name, value in known.items()
+        ]
 
         def made_of(taken: Any) -> Any:
-            made = self._format(path).make_fragment(
+            made = pads.ParquetFileFormat(default_fragment_scan_options=options).make_fragment(
                 taken,
                 filesystem=pafs.LocalFileSystem() if isinstance(taken, str) else None,
-                partition_expression=functools.reduce(operator.and_, known) if known else None,
+                partition_expression=functools.reduce(operator.and_, conditions, pc.scalar(True)),
             )
             made.ensure_complete_metadata()
             return made
@@ -135,13 +138,6 @@ class Fragments:
         except (pa.ArrowException, OSError) as error:
             message = f"cannot parse the footer: {path!r}: {one_line(error)}"
             raise unreadable(error, path, message) from error
-
-    def _format(self, path: str) -> pads.ParquetFileFormat:
-        import pyarrow.dataset as pads
-
-        properties = None if self._keys is None else self._keys.of_file(path)
-        options = pads.ParquetFragmentScanOptions(decryption_properties=properties, pre_buffer=True)
-        return pads.ParquetFileFormat(default_fragment_scan_options=options)
 
 
 def _unified(schemas: Sequence[pa.Schema]) -> tuple[pa.Schema, list[str]]:

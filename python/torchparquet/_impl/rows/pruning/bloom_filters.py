@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyarrow.types import is_integer
 
 from torchparquet._impl.files.opening import opened_file, read_part
 from torchparquet._impl.native import bloom_filter_bytes, may_hold
-from torchparquet._impl.rows.pruning.bounds import StoredColumn, is_text
+from torchparquet._impl.rows.pruning.bounds import Mask, StoredColumn, is_text
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -26,46 +25,37 @@ _HEADER_BYTES = 64
 _FORMATS = {"INT32": "<i", "INT64": "<q"}
 
 
-class BloomFilters:
-    """The Bloom filters of some row groups of one file."""
-
-    def __init__(
-        self,
-        manifest: Manifest,
-        file: int,
-        metadata: pq.FileMetaData,
-        columns: Mapping[str, tuple[int, StoredColumn]],
-        row_groups: Sequence[int],
-    ) -> None:
-        """Read nothing yet."""
-        self._manifest = manifest
-        self._file = file
-        self._groups = [metadata.row_group(number) for number in row_groups]
-        self._columns = columns
-
-    def lack(self, name: str, values: pa.Array) -> NDArray[np.bool_]:
-        """Return which of the row groups have none of the values in a column."""
-        if name not in self._columns or not (is_integer(values.type) or is_text(values.type)):
-            return np.zeros(len(self._groups), bool)
-        leaf, stored = self._columns[name]
-        hashed = [_plain(value, stored) for value in values.to_pylist()]
-        return np.array([self._lacks(group.column(leaf), hashed) for group in self._groups], bool)
-
-    def _lacks(self, chunk: pq.ColumnChunkMetaData, hashed: Sequence[bytes | None]) -> bool:
+def lacking(
+    manifest: Manifest,
+    file: int,
+    groups: Sequence[pq.RowGroupMetaData],
+    columns: Mapping[str, tuple[int, StoredColumn]],
+    name: str,
+    values: pa.Array,
+) -> Mask:
+    """Return which row groups have none of the values in a column, as far as filters tell."""
+    lacks = np.zeros(len(groups), bool)
+    if name not in columns or not (is_integer(values.type) or is_text(values.type)):
+        return lacks
+    leaf, stored = columns[name]
+    hashed = [_plain(value, stored) for value in values.to_pylist()]
+    known = [value for value in hashed if value is not None]
+    for at, group in enumerate(groups):
         # Earlier releases of pyarrow do not tell.
-        offset = getattr(chunk, "bloom_filter_offset", None)
-        known = [value for value in hashed if value is not None]
-        content = self._filter(offset) if offset and len(known) == len(hashed) else None
-        return content is not None and not any(may_hold(content, value) for value in known)
+        offset = getattr(group.column(leaf), "bloom_filter_offset", None)
+        content = _filter(manifest, file, offset) if offset and len(known) == len(hashed) else None
+        lacks[at] = content is not None and not any(may_hold(content, value) for value in known)
+    return lacks
 
-    def _filter(self, offset: int) -> bytes | None:
-        with opened_file(self._manifest, self._file) as file:
-            head = read_part(file, offset, _HEADER_BYTES)
-            num_bytes = bloom_filter_bytes(head)
-            if num_bytes is None:
-                return None
-            content = head + read_part(file, offset + len(head), num_bytes - len(head))
-            return content[:num_bytes] if len(content) >= num_bytes else None
+
+def _filter(manifest: Manifest, file: int, offset: int) -> bytes | None:
+    with opened_file(manifest, file) as opened:
+        head = read_part(opened, offset, _HEADER_BYTES)
+        num_bytes = bloom_filter_bytes(head)
+        if num_bytes is None:
+            return None
+        content = head + read_part(opened, offset + len(head), num_bytes - len(head))
+        return content[:num_bytes] if len(content) >= num_bytes else None
 
 
 def _plain(value: Any, stored: StoredColumn) -> bytes | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -168,8 +168,10 @@ class Condition:
         values = self._values(leaf.tokens, pa.table(columns or {"": pa.nulls(known.num_sets)}))
         if values is None:
             return _anything(known)
-        is_null = values.is_null().to_numpy(zero_copy_only=False)
-        is_true = values.cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
+        is_null, is_true = (
+            _numpy(values.is_null()),
+            _numpy(values.cast(pa.bool_()).fill_null(False)),
+        )
         return np.stack([is_true, ~is_true & ~is_null, is_null]) | ~marked
 
     def _values(self, tokens: list[_Token], table: pa.Table) -> pa.Array | None:
@@ -259,59 +261,53 @@ def _by_bounds(leaf: _Leaf, known: Knowledge) -> Outcomes:
 def _compared(sign: str, bounds: Bounds, values: pa.Array) -> tuple[Mask, Mask]:
     """Return where a comparison is true of no value, and where of all; nulls are left aside."""
     if sign == "not_equal":
-        always, never = _compared("equal", bounds, values)
-        return never, always
-    never, always = np.zeros_like(bounds.is_null), np.zeros_like(bounds.is_null)
+        return _compared("equal", bounds, values)[::-1]
     try:
         if sign in ("equal", "is_in"):
-            _find_equal(bounds, values, never, always, finds_nan=sign == "is_in")
+            never, always = _equal(bounds, values, finds_nan=sign == "is_in")
         else:
-            first, last = (
-                (bounds.low, bounds.high) if sign.startswith("less") else (bounds.high, bounds.low)
-            )
             # The value that most likely fulfils it does not, or the one that least likely does.
-            never |= ~_holds(sign, first, values[0], default=True)
-            always |= _holds(sign, last, values[0], default=False)
+            most, least = bounds.low, bounds.high
+            if sign.startswith("greater"):
+                most, least = least, most
+            never = ~_holds(sign, most, values[0], default=True)
+            always = _holds(sign, least, values[0], default=False)
     except (pa.ArrowException, TypeError):
-        return np.zeros_like(never), np.zeros_like(never)
-    if pa.types.is_floating(bounds.low.type):
-        # NaN is outside of all bounds.
-        always[:] = False
-    return never, always
+        return (np.zeros_like(bounds.is_null),) * 2
+    # NaN is outside of all bounds.
+    return never, always & (not pa.types.is_floating(bounds.low.type))
 
 
 def _holds(sign: str, bounds: pa.Array, value: pa.Scalar, *, default: bool) -> Mask:
     import pyarrow.compute as pc
 
-    found: Mask = (
-        pc.call_function(sign, [bounds, value]).fill_null(default).to_numpy(zero_copy_only=False)
-    )
-    return found
+    return _numpy(pc.call_function(sign, [bounds, value]).fill_null(default))
 
 
-def _find_equal(
-    bounds: Bounds, values: pa.Array, never: Mask, always: Mask, *, finds_nan: bool
-) -> None:
-    """Mark where none of the values is within the bounds, and where one of them is both bounds."""
+def _equal(bounds: Bounds, values: pa.Array, *, finds_nan: bool) -> tuple[Mask, Mask]:
+    """Return where none of the values is within the bounds, and where one of them is both."""
+    never, always = np.zeros_like(bounds.is_null), np.zeros_like(bounds.is_null)
     kind = bounds.low.type
     if pa.types.is_temporal(kind) and values.type != kind:
         if not (pa.types.is_timestamp(kind) and pa.types.is_timestamp(values.type)):
-            return
+            return never, always
         # NumPy does not notice if it is too large for the other unit.
         values = values.cast(kind)
-    is_known = bounds.low.is_valid().to_numpy(zero_copy_only=False)
-    is_known &= bounds.high.is_valid().to_numpy(zero_copy_only=False)
-    low, high, wanted = (
-        of.to_numpy(zero_copy_only=False)
-        for of in (bounds.low.filter(is_known), bounds.high.filter(is_known), values)
-    )
-    wanted = np.sort(wanted)
+    is_known = _numpy(bounds.low.is_valid()) & _numpy(bounds.high.is_valid())
+    low, high = _numpy(bounds.low.filter(is_known)), _numpy(bounds.high.filter(is_known))
+    wanted = np.sort(_numpy(values))
     is_within = np.searchsorted(wanted, low) < np.searchsorted(wanted, high, side="right")
     if finds_nan and wanted.dtype.kind == "f":
         is_within |= np.isnan(wanted).any()
     never[is_known] = ~is_within
     if np.result_type(wanted, low).kind != "f":
         always[is_known] = is_within & (low == high)
+    return never, always
+
+
+def _numpy(values: pa.Array) -> NDArray[Any]:
+    made: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return made
 
 
 def _inverted(of: Outcomes) -> Outcomes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,80 +25,74 @@ _FOOTER_END_BYTES = 8
 _MAGIC_BYTES = 4
 
 
-class PageIndexes:
-    """The page indexes of one file, of the columns of interest."""
+def bounds_by_pages(
+    manifest: Manifest,
+    file: int,
+    metadata: pq.FileMetaData,
+    columns: Mapping[str, tuple[int, StoredColumn]],
+    row_groups: Iterable[int],
+) -> Iterator[tuple[int, int, dict[str, Bounds]]]:
+    """Yield each row group with bounds in the rows between two beginnings of pages, in any column.
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        file: int,
-        metadata: pq.FileMetaData,
-        columns: Mapping[str, tuple[int, StoredColumn]],
-        row_groups: Iterable[int],
-    ) -> None:
-        """Read the indexes."""
-        self._metadata = metadata
-        self._columns = columns
-        self._places = _places(metadata)
-        wanted = [
-            place
-            for row_group in row_groups
-            for leaf, _ in columns.values()
-            for place in self._places_of(row_group, leaf)
-        ]
-        self._parts = _read(manifest, file, wanted)
+    With the number of such sets of rows; columns without a sound index are left out.
+    """
+    places = _places(metadata)
+    wanted = {
+        (number, name): [(begin, size), (other_begin, other_size)]
+        for number in row_groups
+        for name, (leaf, _) in columns.items()
+        for at in [number * metadata.num_columns + leaf]
+        if len(places) == metadata.num_row_groups * metadata.num_columns and min(places[at]) > 0
+        for begin, size, other_begin, other_size in [places[at].tolist()]
+    }
+    contents = _read(manifest, file, [place for pair in wanted.values() for place in pair])
+    for number in row_groups:
+        sound = {}
+        for name, (leaf, stored) in columns.items():
+            indexes = [contents[place] for place in wanted.get((number, name), ())]
+            found = indexes and _pages(metadata.row_group(number), leaf, stored, *indexes)
+            if found:
+                sound[name] = found
+        begins = np.unique(
+            np.concatenate([np.zeros(1, np.int64), *(of[0] for of in sound.values())])
+        )
+        yield (
+            number,
+            len(begins) if sound else 0,
+            {
+                name: bounds.take(np.searchsorted(first_rows, begins, side="right") - 1)
+                for name, (first_rows, bounds) in sound.items()
+            },
+        )
 
-    def bounds(self, row_group: int) -> tuple[int, dict[str, Bounds]]:
-        """Return bounds of columns in the rows between two beginnings of pages, in any of them.
 
-        With the number of such sets of rows; columns without a sound index are left out.
-        """
-        pages = {name: self._pages(row_group, *column) for name, column in self._columns.items()}
-        sound = {name: found for name, found in pages.items() if found is not None}
-        if not sound:
-            return 0, {}
-        begins = np.unique(np.concatenate([first_rows for first_rows, _ in sound.values()]))
-        return len(begins), {
-            name: bounds.take(np.searchsorted(first_rows, begins, side="right") - 1)
-            for name, (first_rows, bounds) in sound.items()
-        }
-
-    def _pages(
-        self, row_group: int, column: int, stored: StoredColumn
-    ) -> tuple[NDArray[np.int64], Bounds] | None:
-        """Return the first rows and the bounds of a column chunk's pages."""
-        places = self._places_of(row_group, column)
-        group = self._metadata.row_group(row_group)
-        chunk = group.column(column)
-        # pyarrow checks that the order of values is known. An index has the same.
-        if not places or not chunk.is_stats_set or not chunk.statistics.has_min_max:
-            return None
-        column_index, offset_index = (self._parts[place] for place in places)
-        begin = chunk.data_page_offset
-        if chunk.has_dictionary_page:
-            begin = min(begin, chunk.dictionary_page_offset)
-        found = page_bounds(column_index)
-        rows = page_rows(offset_index, begin, chunk.total_compressed_size, group.num_rows)
-        if found is None or rows is None or len(found[0]) != len(rows) - 1:
-            return None
-        is_null, low, high, num_nulls = found
-        # Pages of nulls hold no bounds, and empty bytes in their place.
-        bounds = [
-            [None if null else value for null, value in zip(is_null, values, strict=True)]
-            for values in (stored.unpacked(low), stored.unpacked(high))
-        ]
-        may_be_null = np.array(num_nulls) != 0 if num_nulls else np.ones(len(is_null), bool)
-        return np.array(rows[:-1], np.int64), stored.bounds(*bounds, may_be_null, is_null)
-
-    def _places_of(self, row_group: int, column: int) -> list[tuple[int, int]]:
-        metadata = self._metadata
-        if len(self._places) != metadata.num_row_groups * metadata.num_columns:
-            return []
-        number = row_group * metadata.num_columns + column
-        offset, num_bytes, other_offset, other_bytes = self._places[number].tolist()
-        if min(offset, num_bytes, other_offset, other_bytes) <= 0:
-            return []
-        return [(offset, num_bytes), (other_offset, other_bytes)]
+def _pages(
+    group: pq.RowGroupMetaData,
+    leaf: int,
+    stored: StoredColumn,
+    column_index: bytes,
+    offset_index: bytes,
+) -> tuple[NDArray[np.int64], Bounds] | None:
+    """Return the first rows and the bounds of a column chunk's pages."""
+    chunk = group.column(leaf)
+    # pyarrow checks that the order of values is known. An index has the same.
+    if not chunk.is_stats_set or not chunk.statistics.has_min_max:
+        return None
+    begin = chunk.data_page_offset
+    if chunk.has_dictionary_page:
+        begin = min(begin, chunk.dictionary_page_offset)
+    found = page_bounds(column_index)
+    rows = page_rows(offset_index, begin, chunk.total_compressed_size, group.num_rows)
+    if found is None or rows is None or len(found[0]) != len(rows) - 1:
+        return None
+    is_null, low, high, num_nulls = found
+    # Pages of nulls hold no bounds, and empty bytes in their place.
+    bounds = [
+        [None if null else value for null, value in zip(is_null, values, strict=True)]
+        for values in (stored.unpacked(low), stored.unpacked(high))
+    ]
+    may_be_null = np.array(num_nulls) != 0 if num_nulls else np.ones(len(is_null), bool)
+    return np.array(rows[:-1], np.int64), stored.bounds(*bounds, may_be_null, is_null)
 
 
 def _places(metadata: pq.FileMetaData) -> NDArray[np.int64]:

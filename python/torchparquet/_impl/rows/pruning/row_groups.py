@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from torchparquet._impl.rows.pruning.bloom_filters import BloomFilters
+from torchparquet._impl.rows.pruning.bloom_filters import lacking
 from torchparquet._impl.rows.pruning.bounds import (
     Mask,
     StoredColumn,
@@ -17,7 +18,7 @@ from torchparquet._impl.rows.pruning.bounds import (
     flat_leaves,
 )
 from torchparquet._impl.rows.pruning.condition import Condition, Knowledge
-from torchparquet._impl.rows.pruning.page_indexes import PageIndexes
+from torchparquet._impl.rows.pruning.page_indexes import bounds_by_pages
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pads
@@ -76,15 +77,17 @@ class RowGroupPruning:
         left: list[int] = numbers[found[0] & is_open].tolist()
         if left and not self._is_encrypted:
             left = self._by_page_indexes(file, columns, left)
-            filters = BloomFilters(self._manifest, file.number, file.footer.metadata, columns, left)
-            known = Knowledge(len(left), self._values([file.known] * len(left)), {}, filters.lack)
+            groups = [file.footer.metadata.row_group(number) for number in left]
+            lacks = partial(lacking, self._manifest, file.number, groups, columns)
+            known = Knowledge(len(left), self._values([file.known] * len(left)), lacks=lacks)
             left = np.array(left, np.int64)[self._condition.outcomes(known)[0]].tolist()
         return set(left), set(numbers[found[0] & ~is_open].tolist())
 
     def _by_page_indexes(
         self, file: PrunedFile, columns: Mapping[str, tuple[int, StoredColumn]], numbers: list[int]
     ) -> list[int]:
-        groups = [file.footer.metadata.row_group(number) for number in numbers]
+        metadata, kept = file.footer.metadata, []
+        groups = [metadata.row_group(number) for number in numbers]
         having = {
             name: (leaf, stored)
             for name, (leaf, stored) in columns.items()
@@ -92,10 +95,8 @@ class RowGroupPruning:
         }
         if not having:
             return numbers
-        indexes = PageIndexes(self._manifest, file.number, file.footer.metadata, having, numbers)
-        kept = []
-        for number in numbers:
-            num_sets, bounds = indexes.bounds(number)
+        pages = bounds_by_pages(self._manifest, file.number, metadata, having, numbers)
+        for number, num_sets, bounds in pages:
             known = Knowledge(num_sets, self._values([file.known] * num_sets), bounds)
             if not num_sets or self._condition.outcomes(known)[0].any():
                 kept.append(number)
