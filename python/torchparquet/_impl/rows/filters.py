@@ -34,7 +34,6 @@ def both(filters: Any, other: pc.Expression | list[Any] | None) -> Any:
 def filters_expression(filters: Any) -> pc.Expression:
     """Return a condition on rows from an Expression, from SQL, or from pyarrow's tuples."""
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
     if isinstance(filters, pc.Expression):
         return filters
@@ -46,43 +45,44 @@ def filters_expression(filters: Any) -> pc.Expression:
             'such lists of which one must hold, SQL such as "x > 3", or a pyarrow Expression; '
             f"got {shown(filters)}"
         )
-    wanted = 'filters must be tuples of a name, one of = == != < <= > >= in "not in", and a value'
-    if not _are_terms(filters):
-        raise ValueError(f"{wanted}; got {shown(filters)}")
     try:
-        made: pc.Expression = pq.filters_to_expression(filters)
-    except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
-        raise ValueError(f"{wanted} ({one_line(error)}); got {filters!r}") from error
-    for name, _, value in itertools.chain.from_iterable(_alternatives(filters)):
-        if value is None:
-            raise ValueError(
-                "filters compare with None, which is true of no row; say "
-                f'"{name} is null" or "{name} is not null" in SQL, or '
-                f'pyarrow.compute.field("{name}").is_null()'
-            )
+        is_nested = not isinstance(filters[0][0], str)
+        alternatives = [
+            functools.reduce(operator.and_, itertools.starmap(_of_tuple, part))
+            for part in (filters if is_nested else [filters])
+        ]
+        made: pc.Expression = functools.reduce(operator.or_, alternatives)
+    except (TypeError, KeyError, IndexError, OverflowError, pa.ArrowException) as error:
+        is_told = isinstance(error, pa.ArrowException | OverflowError)
+        reason = f" ({one_line(error)})" if is_told else ""
+        reason = f" ({error} is none of these)" if isinstance(error, KeyError) else reason
+        raise ValueError(
+            'filters must be tuples of a name, one of = == != < <= > >= in "not in", and a value'
+            f"{reason}; got {shown(filters)}"
+        ) from error
     return made
 
 
-def _are_terms(filters: list[Any]) -> bool:
-    """Return whether these are tuples of three, or lists of such."""
+def _of_tuple(name: Any, sign: Any, value: Any) -> pc.Expression:
+    import pyarrow.compute as pc
 
-    def is_group(group: Any) -> bool:
-        return isinstance(group, list | tuple) and len(group) > 0
-
-    is_nested = bool(filters) and is_group(filters[0]) and is_group(filters[0][0])
-    parts = filters if is_nested else [filters]
-    return all(is_group(part) and all(map(_is_term, part)) for part in parts)
-
-
-def _is_term(term: Any) -> bool:
-    return isinstance(term, list | tuple) and len(term) == 3 and isinstance(term[1], str)
-
-
-def _alternatives(filters: list[Any]) -> list[Any]:
-    """Return lists of tuples, one of which must hold, as pyarrow reads them."""
-    return [filters] if isinstance(filters[0][0], str) else filters
+    if not isinstance(name, str | tuple):
+        raise TypeError
+    if value is None:
+        raise ValueError(
+            "filters compare with None, which is true of no row; say "
+            f'"{name} is null" or "{name} is not null" in SQL, or '
+            f'pyarrow.compute.field("{name}").is_null()'
+        )
+    return _SIGNS[sign](pc.field(name), value)
 
 
+_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+    **{"=": operator.eq, "==": operator.eq, "!=": operator.ne, "<": operator.lt},
+    **{"<=": operator.le, ">": operator.gt, ">=": operator.ge},
+    "in": lambda column, values: column.isin(values),
+    "not in": lambda column, values: ~column.isin(values),
+}
 _TYPES = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
@@ -190,6 +190,8 @@ class _Translator:
     def _made(self, part: Any, name: str) -> Any:
         if name in _BINARY:
             return _BINARY[name](self.expression(part.this), self.expression(part.expression))
+        if name in _UNARY:
+            return _UNARY[name](self.expression(part.this))
         if name in _CALLS:
             return getattr(self._pc, _CALLS[name])(self.expression(part.this))
         made = getattr(self, f"_{name.lower()}", None)
@@ -201,25 +203,24 @@ class _Translator:
         return ValueError(f"filters cannot use {part.sql()!r} of {self._text!r}")
 
     def _column(self, part: Any) -> Any:
-        return self._pc.field(*(piece.name for piece in part.parts))
-
-    def _dot(self, part: Any) -> Any:
-        names = [piece.name for piece in part.flatten()]
+        names = [
+            piece.name for piece in (part.flatten() if type(part).__name__ == "Dot" else part.parts)
+        ]
         if not all(names):
             raise self._unsupported(part)
         return self._pc.field(*names)
 
-    def _literal(self, part: Any) -> Any:
+    _dot = _column
+
+    def _literal(self, part: Any, sign: str = "") -> Any:
         if part.is_string:
             return self._pc.scalar(part.this)
-        return self._number(part, int(part.this) if part.is_int else float(part.this))
-
-    def _number(self, part: Any, value: float) -> Any:
-        if not isinstance(value, int) or -(2**63) <= value < 2**63:
-            return self._pc.scalar(value)
-        if not 0 <= value < 2**64:
-            raise self._unsupported(part)
-        return self._pc.scalar(pa.scalar(value, pa.uint64()))
+        value = int(sign + part.this) if part.is_int else float(sign + part.this)
+        try:
+            is_large = part.is_int and value >= 2**63
+            return self._pc.scalar(pa.scalar(value, pa.uint64() if is_large else None))
+        except (pa.ArrowException, OverflowError) as error:
+            raise self._unsupported(part) from error
 
     def _boolean(self, part: Any) -> Any:
         return self._pc.scalar(bool(part.this))
@@ -227,16 +228,9 @@ class _Translator:
     def _null(self, _part: Any) -> Any:
         return self._pc.scalar(pa.scalar(None, pa.bool_()))
 
-    def _paren(self, part: Any) -> Any:
-        return self.expression(part.this)
-
-    def _not(self, part: Any) -> Any:
-        return ~self.expression(part.this)
-
     def _neg(self, part: Any) -> Any:
         if type(part.this).__name__ == "Literal" and not part.this.is_string:
-            number = part.this.this
-            return self._number(part, -int(number) if part.this.is_int else -float(number))
+            return self._literal(part.this, "-")
         return self._pc.negate(self.expression(part.this))
 
     def _between(self, part: Any) -> Any:
@@ -305,4 +299,5 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "Div": lambda one, other: one.cast(pa.float64()) / other.cast(pa.float64()),
     "Mod": _remainder,
 }
+_UNARY: dict[str, Callable[[Any], Any]] = {"Paren": lambda one: one, "Not": operator.invert}
 _CALLS = {"Lower": "utf8_lower", "Upper": "utf8_upper", "Length": "utf8_length", "Abs": "abs"}
