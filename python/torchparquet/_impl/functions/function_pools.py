@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.multiprocessing
 
-from torchparquet._impl.functions.batch_seed import seeded
+from torchparquet._impl.functions.batch_seed import with_seed
 from torchparquet._impl.functions.transforms import Transforms
 from torchparquet._impl.parent_process import end_with_parent
 from torchparquet.options import Ahead
@@ -57,7 +57,7 @@ class FunctionPool:
         executor = self._executor or self._begin()
         if self.has_processes:
             return executor.submit(_apply_in_process, batch, seed)
-        return executor.submit(applied, self._transforms, batch, seed)
+        return executor.submit(with_seed, seed, self._transforms.run, batch)
 
     def _begin(self) -> Executor:
         if self.has_processes:
@@ -108,12 +108,6 @@ def _end(executor: Executor, owner_pid: int) -> None:
     executor.shutdown(wait=threading.current_thread() not in threads, cancel_futures=True)
 
 
-def applied(transforms: Transforms, batch: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Return what the functions make of a batch, in this thread."""
-    with seeded(seed):
-        return transforms.run(batch)
-
-
 # Of this process, where it is one of a pool.
 _own_transforms: list[Transforms] = []
 
@@ -134,4 +128,5 @@ def _apply_in_process(batch: dict[str, Any], seed: int) -> dict[str, Any]:
     random.seed(seed)
     np.random.seed(seed % 2**32)  # Functions may use it.
     torch.manual_seed(seed)
-    return applied(_own_transforms[0], batch, seed)
+    made: dict[str, Any] = with_seed(seed, _own_transforms[0].run, batch)
+    return made
