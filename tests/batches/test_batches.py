@@ -165,9 +165,6 @@ def test_one_tensor_keeps_its_batch(folder: Any) -> None:
     assert list(itertools.chain(*kept)) == list(range(NUM_ROWS))
 
 
-# Iterators.
-
-
 # Any table against pyarrow.
 
 
