@@ -31,6 +31,7 @@ flag is true | flag is not true | flag is false | small + 2 * 3 - 1 < 12
 abs(number) < 100000000000 | small % 7 = 3 | -small > -4 | small / 2 > 20.2
 upper(text) = 'TEXT 7' or lower(text) = 'text 8' | length(text) = 6 | starts_with(text, 'text 2')
 cast(small as bigint) = 7 | cast(small as varchar) = '7'
+cast(small as decimal(12, 1)) = cast('7.0' as decimal(12, 1))
 text not like 'text 1%' | not (text not ilike 'TEXT 1%')
 timestamp '2020-01-01 00:00:00' < cast('2020-01-02 00:00:00' as timestamp) and small = 3
 18446744073709551615 > 9223372036854775808 and small = 3
@@ -78,6 +79,7 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
     ("small = 1; drop table x", ValueError, "one SQL condition"),
     ("small in (select 1)", ValueError, "cannot use"),
     ("md5(text) = 'a'", ValueError, "cannot use"),
+    ("small = cast('1' as decimal(77, 2))", ValueError, "cannot use"),
     ("nothing = 1", ValueError, "nothing"),
     ("small", ValueError, "true or false for each row"),
     ("small = 1000", ValueError, "no row of 10001 is left by filters"),

@@ -223,7 +223,8 @@ class Metrics:
             one if one is None or was is None else one.since(was)
             for one, was in zip(self.sources, before, strict=True)
         )
-        return replace(added(self, earlier, -1), ring=self.ring, sources=sources)
+        difference: Metrics = added(self, earlier, -1)
+        return replace(difference, ring=self.ring, sources=sources)
 
 
 def added(one: Any, other: Any, sign: int = 1) -> Any:

@@ -91,10 +91,10 @@ class Reading:
         ):
             made = ColumnMetrics(**_quantities(column, _OF_COLUMN), bytes_produced=delivered)
             columns[name] = added(columns[name], made) if name in columns else made
-        requests = "http_requests" if stats.is_http else "broker_requests"
+        own: dict[str, Any] = {of: sum(getattr(one, of) for one in stats.columns) for of in _OF_ALL}
+        own["http_requests" if stats.is_http else "broker_requests"] = stats.num_requests
         return Metrics(
-            **{name: sum(getattr(column, name) for column in stats.columns) for name in _OF_ALL},
-            **{requests: stats.num_requests},
+            **own,
             batches=stats.batches if stream is None else stream.num_taken,
             rows=stats.rows,
             wait_seconds=stats.wait_seconds + self._other_wait,
@@ -136,7 +136,7 @@ class ReadTotals:
     def _reset(self) -> None:
         self._owner_pid = os.getpid()
         self._ended = Metrics()
-        self._seconds = {"function_seconds": 0.0, "next_seconds": 0.0}
+        self._seconds: dict[str, Any] = {"function_seconds": 0.0, "next_seconds": 0.0}
         self._readings: list[Reading] = []
         self._capacity = Ring()
         self._is_first = True

@@ -38,7 +38,7 @@ def filters_expression(filters: Any) -> pc.Expression:
     if isinstance(filters, pc.Expression):
         return filters
     if isinstance(filters, str):
-        return sql_expression(filters)
+        return _Translator(filters).expression(_parsed(filters))
     if not isinstance(filters, list):
         raise TypeError(
             'filters must be tuples such as [("x", ">", 3), ("y", "in", ["a", "b"])], a list of '
@@ -137,16 +137,9 @@ def _cast_somehow(value: pa.Scalar, kind: pa.DataType) -> Any:
 _WRITTEN = (bool, int, float, str, decimal.Decimal, dt.date)
 
 
-def sql_expression(text: str) -> pc.Expression:
-    """Return the condition of a `WHERE` clause, without the word itself.
-
-    Nulls are SQL's: a comparison with null is unknown, also for `IN` and `NOT IN`.
-    """
-    return _Translator(text).expression(parsed_condition(text))
-
-
-def parsed_condition(text: str) -> Any:
-    """Return such a condition as sqlglot's tree."""
+def _parsed(text: str) -> Any:
+    """Return the condition of a `WHERE` clause, without the word itself, as sqlglot's tree."""
+    failure: Exception | None = None
     try:
         import sqlglot
     except ImportError as error:
@@ -157,22 +150,25 @@ def parsed_condition(text: str) -> Any:
     try:
         parsed = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="duckdb")
     except sqlglot.errors.SqlglotError as error:
+        parsed, failure = None, error
+    where = None if parsed is None else parsed.args.get("where")
+    if where is None or not _said_parts(parsed) <= {"expressions", "where", "kind"}:
         raise ValueError(
             f"filters must be one SQL condition, as after WHERE, got {text!r}"
-        ) from error
-    parts = {name for name, part in parsed.args.items() if part}
-    if not parts <= {"expressions", "where", "kind"} or parsed.args.get("where") is None:
-        raise ValueError(f"filters must be one SQL condition, as after WHERE, got {text!r}")
-    return parsed.args["where"].this
+        ) from failure
+    return where.this
 
 
-def said_parts(part: Any) -> set[str]:
+def _said_parts(part: Any) -> set[str]:
     """Return the names of what a part of a tree consists of: each changes what it means."""
     return {name for name, value in part.args.items() if value}
 
 
 class _Translator:
-    """Makes expressions of the parts of one condition."""
+    """Makes expressions of the parts of one condition.
+
+    Nulls are SQL's: a comparison with null is unknown, also for `IN` and `NOT IN`.
+    """
 
     def __init__(self, text: str) -> None:
         import pyarrow.compute as pc
@@ -182,7 +178,7 @@ class _Translator:
 
     def expression(self, part: Any) -> Any:
         """Return a part as an expression."""
-        if not said_parts(part) <= _KNOWN_PARTS:
+        if not _said_parts(part) <= _KNOWN_PARTS:
             raise self._unsupported(part)
         made = self._made(part, type(part).__name__)
         return ~made if part.args.get("negate") else made
@@ -274,9 +270,10 @@ class _Translator:
         return str(part.this)
 
     def _cast(self, part: Any) -> Any:
-        to, sizes = _TYPES.get(part.to.this.name), [one.name for one in part.to.expressions]
-        if part.to.this.name == "DECIMAL" and len(sizes) == 2:
-            to = pa.decimal128(*map(int, sizes))
+        name, sizes = part.to.this.name, [int(one.name) for one in part.to.expressions]
+        to = _TYPES.get(name)
+        if name == "DECIMAL" and len(sizes) == 2 and sizes[0] <= 76:
+            to = pa.decimal128(*sizes) if sizes[0] <= 38 else pa.decimal256(*sizes)
         if to is None:
             raise self._unsupported(part)
         return self.expression(part.this).cast(to)

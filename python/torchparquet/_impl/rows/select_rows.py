@@ -91,7 +91,11 @@ def select_rows(
         find()
         if not expressions
         else found_by_pass(
-            Codec("rows", _content, partial(_selection, manifest)),
+            Codec(
+                "rows",
+                lambda found: packed({}, {name: getattr(found, name) for name in _ARRAYS}),
+                partial(_selection, manifest),
+            ),
             [_digest(conditions)],
             find,
             cache=cache,
@@ -135,9 +139,7 @@ def _conditions(
         expressions[FILTERS] = filters_expression(arguments.filters)
         # An expression as text may leave out the middle of a list.
         content = pickle.dumps(expressions[FILTERS], protocol=4)
-        found.append(
-            _Condition("filters", content, lambda _, count, values: _fulfilled(values, count))
-        )
+        found.append(_Condition("filters", content, _fulfilled))
     if arguments.rows is not None:
         chosen = chosen_rows(arguments.rows, manifest)
         found.append(_Condition("rows", chosen.astype("<i8").tobytes(), partial(_marked, chosen)))
@@ -168,7 +170,7 @@ def _digest(conditions: Sequence[_Condition]) -> str:
     return digest.hexdigest()
 
 
-def _fulfilled(values: Values, num_rows: int) -> Mask:
+def _fulfilled(_begin: int, num_rows: int, values: Values) -> Mask:
     """Return where a condition is true. A condition that is null is not."""
     if FILTERS not in values:
         return np.ones(num_rows, bool)
@@ -187,10 +189,6 @@ def _marked(numbers: NDArray[np.int64], begin: int, num_rows: int, _values: Valu
 def _of_split(split: Split, begin: int, num_rows: int, values: Values) -> Mask:
     by = values.get(_SPLIT)
     return rows_of_split(split, begin, num_rows) if by is None else values_of_split(split, by)
-
-
-def _content(selection: RowSelection) -> bytes:
-    return packed({}, {name: getattr(selection, name) for name in _ARRAYS})
 
 
 def _selection(manifest: Manifest, content: bytes) -> RowSelection | None:

@@ -185,7 +185,7 @@ class Condition:
             return None
 
     def _expression(self, tokens: list[_Token]) -> pc.Expression:
-        pairs = []
+        pairs: list[tuple[str, ...]] = []
         for key, *names in tokens:
             if key == "nested_field_ref":
                 pairs += [(key, str(len(names))), *(("field_ref", name) for name in names)]

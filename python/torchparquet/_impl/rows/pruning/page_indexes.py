@@ -87,12 +87,12 @@ def _pages(
         return None
     is_null, low, high, num_nulls = found
     # Pages of nulls hold no bounds, and empty bytes in their place.
-    bounds = [
+    low, high = (
         [None if null else value for null, value in zip(is_null, values, strict=True)]
         for values in (stored.unpacked(low), stored.unpacked(high))
-    ]
+    )
     may_be_null = np.array(num_nulls) != 0 if num_nulls else np.ones(len(is_null), bool)
-    return np.array(rows[:-1], np.int64), stored.bounds(*bounds, may_be_null, is_null)
+    return np.array(rows[:-1], np.int64), stored.bounds(low, high, may_be_null, is_null)
 
 
 def _places(metadata: pq.FileMetaData) -> NDArray[np.int64]:
