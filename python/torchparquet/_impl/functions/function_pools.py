@@ -22,10 +22,7 @@ from torchparquet.options import Ahead
 
 
 class FunctionPool:
-    """Applies functions to batches, several at once. Belongs to one process.
-
-    A process gets tensors by shared memory, and gives them back so.
-    """
+    """Applies functions to batches, several at once. Belongs to one process."""
 
     def __init__(self, transforms: Transforms, ahead: Ahead) -> None:
         """Begin no thread or process yet."""

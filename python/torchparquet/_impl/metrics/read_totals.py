@@ -30,11 +30,7 @@ _MAX_READINGS = 16
 
 
 class Reading:
-    """The counts of one stream since the loop asks it. The stream tells when it ends.
-
-    The stream holds this object and not the other way round, so that the threads of an abandoned
-    stream end with it.
-    """
+    """The counts of one stream, which holds this object, since the loop asks it."""
 
     def __init__(self, stream: Stream, begin: float, waited: float | None, is_first: bool) -> None:
         """Begin to count; see `ReadTotals.add`."""
@@ -65,10 +61,7 @@ class Reading:
         self._final = self._metrics_of(stats, names)
 
     def metrics(self) -> Metrics:
-        """Return what was read so far, with the present ring of the stream; it is empty at the end.
-
-        A fork's copy of the stream reads nothing.
-        """
+        """Return what was read so far, with the present ring, which is empty at the end."""
         stream = self._stream()
         if self._final is not None or stream is None:
             return replace(self._final or Metrics(), ring=self.capacity)
@@ -83,7 +76,7 @@ class Reading:
 
     def _metrics_of(self, stats: ReaderStats, names: Sequence[str]) -> Metrics:
         if self._owner_pid != os.getpid():
-            return Metrics()
+            return Metrics()  # a fork's copy of the stream reads nothing
         stream = self._stream()
         columns: dict[str, ColumnMetrics] = {}
         for name, column, delivered in zip(

@@ -47,14 +47,7 @@ def evaluate(
     mask_of: MaskOf,
     footers: Footers | None = None,
 ) -> Iterator[Mask]:
-    """Yield a mask for each row group, in order, that follows from values of expressions.
-
-    If `FILTERS` is one of them, nothing is read of a row group that has no row for which it is
-    true, as far as partition keys, statistics, page indexes and Bloom filters tell. If it is the
-    only one, nothing is read either of a row group that has no other row: it gets no values. Else
-    the columns that the expressions name are read, of several files at once, each row group after
-    row group. No footer is read if the content of all is given.
-    """
+    """Yield a mask for each row group, in order; those that `FILTERS` decides get no values."""
     files = _Files(manifest, expressions, keys, footers)
     waiting: deque[Future[list[Mask]]] = deque()
     pool = ThreadPoolExecutor(min(num_processors(), _MAX_FILES_AT_ONCE))

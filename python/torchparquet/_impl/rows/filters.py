@@ -1,7 +1,4 @@
-"""The argument `filters=`: as an expression of pyarrow, and the equalities that it needs.
-
-sqlglot parses conditions in SQL.
-"""
+"""The argument `filters=`, which may be tuples or SQL, as an expression of pyarrow."""
 
 from __future__ import annotations
 
@@ -119,12 +116,10 @@ def fitting_value(column: pa.Field, value: pa.Scalar) -> str:
 
 
 def _cast_somehow(value: pa.Scalar, kind: pa.DataType) -> Any:
-    """Return a value as a number, text, decimal, date or time of another type; None if it has none.
-
-    Integers become decimals by way of texts, and texts become moments by way of UTC.
-    """
+    """Return a value as Python's number, text, decimal or date of another type, if it has one."""
     if pa.types.is_temporal(kind) and pa.types.is_integer(value.type):
         return None
+    # Integers become decimals by way of texts, and texts become moments in UTC.
     for between in (value.type, pa.string(), pa.timestamp("us")):
         try:
             found = value.cast(between).cast(kind).as_py()
@@ -165,10 +160,7 @@ def _said_parts(part: Any) -> set[str]:
 
 
 class _Translator:
-    """Makes expressions of the parts of one condition.
-
-    Nulls are SQL's: a comparison with null is unknown, also for `IN` and `NOT IN`.
-    """
+    """Makes expressions of the parts of one condition; comparisons with null are unknown."""
 
     def __init__(self, text: str) -> None:
         import pyarrow.compute as pc

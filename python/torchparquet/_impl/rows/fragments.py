@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 
 class Fragments:
-    """The files of a manifest, opened when they are asked for. Thread-safe.
-
-    `schema` has the columns of all files and the partition keys of their paths, without those in
-    `differing`, which files store as types without a common one.
-    """
+    """The files of a manifest, opened when they are asked for. Thread-safe."""
 
     def __init__(self, manifest: Manifest, keys: FileKeys | None, footers: Footers | None) -> None:
         """Read a file of each schema, or its footer if the content of footers is given."""
@@ -48,6 +44,7 @@ class Fragments:
             for name, texts in manifest.partition_keys.items()
             if name not in unified.names and name not in self.differing
         }
+        # Without those in `differing`, which files store as types without a common one.
         for name, values in self._path_keys.items():
             unified = unified.append(pa.field(name, values.type))
         self.schema = unified.remove_metadata()

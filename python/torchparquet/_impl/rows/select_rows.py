@@ -114,16 +114,11 @@ def select_rows(
 
 @dataclass(frozen=True)
 class _Condition:
-    """A condition that must hold for a row to be read.
-
-    Attributes:
-        content: Bytes that differ for other conditions of that name.
-        mask: Returns which rows of a row group fulfil it, of the first one's number, their number
-            and their values; there are none where all rows fulfil `FILTERS`.
-    """
+    """A condition that must hold for a row to be read."""
 
     name: str
-    content: bytes
+    content: bytes  # differs for other conditions of that name
+    # From the number of the first row, how many there are, and their values if any were read.
     mask: Callable[[int, int, Values], Mask]
 
 

@@ -24,10 +24,7 @@ _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
 @dataclass(frozen=True)
 class Bounds:
-    """The values that a column may have in each of `N` sets of rows.
-
-    A null bound is not known. NaN is outside of all bounds.
-    """
+    """The values but NaN that a column may have in `N` sets of rows; a null bound is not known."""
 
     low: pa.Array
     high: pa.Array
@@ -52,11 +49,9 @@ class StoredColumn:
         self.kind, self.wanted = map(_plain_type, (kind, wanted))
 
     def bounds(self, low: list[Any], high: list[Any], may_be_null: Any, is_null: Any) -> Bounds:
-        """Return bounds of values of the physical type; None stands for unknown ones.
-
-        None of them is known if one does not fit the type: some writers store small integers with
-        the other extension, and order them by that.
-        """
+        """Return bounds of values of the physical type; None stands for unknown ones."""
+        # Some writers store small integers with the other extension, and order them by that: a
+        # value that does not fit the type shows it.
         try:
             made = self._array(low), self._array(high)
         except (pa.ArrowException, OverflowError):

@@ -28,30 +28,24 @@ _Token: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What is known of `N` sets of rows.
-
-    Attributes:
-        values: Columns that have one value in all rows of each marked set.
-        lacks: Returns the sets in which a column has none of some values.
-    """
+    """What is known of `N` sets of rows."""
 
     num_sets: int
+    # Columns that have one value in all rows of each marked set.
     values: Mapping[str, tuple[pa.Array, Mask]] = field(default_factory=dict)
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    # Returns the sets in which a column has none of some values.
     lacks: Callable[[str, pa.Array], Mask] | None = None
 
 
 @dataclass(frozen=True)
 class _Leaf:
-    """A part of a condition without and, or and not.
-
-    If it compares one column with nothing but constants, `sign` says how.
-    """
+    """A part of a condition without and, or and not."""
 
     begin: int
     tokens: list[_Token]
     columns: list[str]
-    sign: str = ""
+    sign: str = ""  # how it compares one column with constants
     constants: list[pa.Array] = field(default_factory=list)
 
 

@@ -32,10 +32,7 @@ def bounds_by_pages(
     columns: Mapping[str, tuple[int, StoredColumn]],
     row_groups: Iterable[int],
 ) -> Iterator[tuple[int, int, dict[str, Bounds]]]:
-    """Yield each row group with bounds in the rows between two beginnings of pages, in any column.
-
-    With the number of such sets of rows; columns without a sound index are left out.
-    """
+    """Yield each row group, its stretches of rows within pages, and bounds of columns in these."""
     places = _places(metadata)
     wanted = {
         (number, name): [(begin, size), (other_begin, other_size)]
@@ -87,12 +84,12 @@ def _pages(
         return None
     is_null, low, high, num_nulls = found
     # Pages of nulls hold no bounds, and empty bytes in their place.
-    low, high = (
+    lowest, highest = (
         [None if null else value for null, value in zip(is_null, values, strict=True)]
         for values in (stored.unpacked(low), stored.unpacked(high))
     )
     may_be_null = np.array(num_nulls) != 0 if num_nulls else np.ones(len(is_null), bool)
-    return np.array(rows[:-1], np.int64), stored.bounds(low, high, may_be_null, is_null)
+    return np.array(rows[:-1], np.int64), stored.bounds(lowest, highest, may_be_null, is_null)
 
 
 def _places(metadata: pq.FileMetaData) -> NDArray[np.int64]:

@@ -28,21 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PrunedFile:
-    """A file whose row groups may be left out.
-
-    Attributes:
-        schema: The columns of the file, by its own names.
-        names: The file's names of columns, by those of the data set.
-        known: The values of columns that all rows of the file have.
-        told: The same, by the file's names.
-    """
+    """A file whose row groups may be left out."""
 
     number: int
     footer: pads.ParquetFileFragment
     schema: pa.Schema
-    names: Mapping[str, str]
-    known: Mapping[str, pa.Scalar]
-    told: Mapping[str, pa.Scalar]
+    names: Mapping[str, str]  # the file's, by those of the data set
+    known: Mapping[str, pa.Scalar]  # values that all rows of the file have
+    told: Mapping[str, pa.Scalar]  # the same, by the file's names
 
 
 class RowGroupPruning:
