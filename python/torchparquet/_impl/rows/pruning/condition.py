@@ -77,7 +77,7 @@ class Condition:
     def misfit(self, schema: pa.Schema) -> tuple[pa.Field, pa.Scalar] | None:
         """Return the first column that is compared with a value of another type, and the value."""
         for part in self._parts:
-            if isinstance(part, _Leaf) and part.constants:
+            if isinstance(part, _Leaf) and part.constants and part.columns[0] in schema.names:
                 column, value = schema.field(part.columns[0]), part.constants[0][0]
                 row = pa.table([pa.nulls(1, column.type)], pa.schema([column]))
                 # A list of integers makes integers of decimals, as long as none has a fraction.
