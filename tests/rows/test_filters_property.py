@@ -48,6 +48,8 @@ VALUES: dict[pa.DataType, list[Any]] = {
         dt.datetime(1950, 1, 1, tzinfo=dt.UTC),
     ],
     pa.timestamp("ns"): [NOON, dt.datetime(1950, 1, 1)],
+    pa.time32("ms"): [dt.time(0), dt.time(23, 59)],
+    pa.time64("us"): [dt.time(0), dt.time(0, 0, 1), dt.time(23, 59)],
     pa.decimal128(9, 2): [decimal.Decimal("-1.25"), decimal.Decimal(0), decimal.Decimal("9.99")],
     pa.decimal128(30, 1): [decimal.Decimal("-1e20"), decimal.Decimal("0.5")],
     pa.string(): ["", "a", "ab", "ä", "\U0001f600", "z" * 80],
@@ -94,13 +96,16 @@ def conditions(draw: st.DrawFn, schema: pa.Schema, depth: int = 3) -> pc.Express
     values = st.sampled_from(VALUES[field.type]).map(lambda value: pa.scalar(value, plain))
     kind = draw(st.integers(0, 8))
     if kind == 0:
-        return column.is_null()
+        return column.is_null(nan_is_null=draw(st.booleans()))
     if kind == 1:
         return column.is_valid()
     if kind == 2 and not pa.types.is_dictionary(field.type):
-        wanted = draw(st.lists(values, min_size=1, max_size=3))
-        return column.isin(pa.array([value.as_py() for value in wanted], plain))
-    return draw(st.sampled_from(COMPARISONS))(column, draw(values))
+        wanted = [value.as_py() for value in draw(st.lists(values, max_size=3))]
+        return column.isin(pa.array([*wanted, *draw(st.sampled_from([[], [None]]))], plain))
+    comparison, value = draw(st.sampled_from(COMPARISONS)), draw(values)
+    if draw(st.booleans()):
+        return comparison(pc.scalar(value), column)
+    return comparison(column, value) | comparison(column, draw(values))
 
 
 def expected_rows(table: pa.Table, condition: pc.Expression) -> list[int]:
