@@ -57,29 +57,23 @@ class FunctionPool:
         return executor.submit(with_seed, seed, self._transforms.run, batch)
 
     def _begin(self) -> Executor:
-        if self.has_processes:
-            made: Executor = self._process_pool()
-            self._greeting = made.submit(_greet)
-        else:
-            made = ThreadPoolExecutor(self._ahead.threads, "torchparquet-transform")
-        self._executor = made
-        self._end = weakref.finalize(self, _end, made, self.owner_pid)
-        return made
-
-    def _process_pool(self) -> ProcessPoolExecutor:
-        if torch.multiprocessing.current_process().daemon:
+        ahead = self._ahead
+        if not self.has_processes:
+            made: Executor = ThreadPoolExecutor(ahead.threads, "torchparquet-transform")
+        elif torch.multiprocessing.current_process().daemon:
             raise RuntimeError(
                 "Ahead(processes=...) needs a DataLoader with num_workers=0: workers are processes "
                 "already, and may have none of their own"
             )
-        # A fork would copy the locks of decode threads as they are.
-        context = torch.multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(
-            self._ahead.processes,
-            mp_context=context,
-            initializer=_begin_process,
-            initargs=(self._transforms,),
-        )
+        else:
+            # A fork would copy the locks of decode threads as they are.
+            context = torch.multiprocessing.get_context("spawn")
+            given = (self._transforms,)
+            made = ProcessPoolExecutor(ahead.processes, context, _begin_process, given)
+            self._greeting = made.submit(_greet)
+        self._executor = made
+        self._end = weakref.finalize(self, _end, made, self.owner_pid)
+        return made
 
     def close(self) -> None:
         """End the threads or processes. The pool stays usable."""

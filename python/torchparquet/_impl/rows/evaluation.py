@@ -59,7 +59,7 @@ def evaluate(
         while waiting:
             yield from waiting.popleft().result()
     finally:
-        files.stop()
+        files.stopped.set()
         pool.shutdown(cancel_futures=True)
 
 
@@ -89,7 +89,8 @@ class _Files:
             self._fragments.known(file, self._fields.names) if has_rows[place] else {}
             for place, file in enumerate(self.numbers)
         ]
-        self._stopped = threading.Event()
+        # Then `masks` returns soon in all threads, with masks that mean nothing.
+        self.stopped = threading.Event()
         self._pruning = None
         self._may_hold = self._may_fail = np.ones(len(self.numbers), bool)
         if FILTERS in expressions:
@@ -139,10 +140,6 @@ class _Files:
             for part in field.type
         ]
         return no_such_column(".".join(parts), argument, [*schema.names, *names])
-
-    def stop(self) -> None:
-        """Make `masks` return soon in all threads, with masks that mean nothing."""
-        self._stopped.set()
 
     def masks(self, place: int, mask_of: MaskOf) -> list[Mask]:
         """Return the mask of each of a file's row groups."""
@@ -213,7 +210,7 @@ class _Files:
         sizes = manifest.row_group_num_rows[numbers].tolist()
         # After the last one `zip` asks for more, so that rows which are left are noticed.
         for number, values in zip(numbers, _regrouped(batches, self._found, sizes), strict=True):
-            if self._stopped.is_set():
+            if self.stopped.is_set():
                 return
             yield number, values
 
