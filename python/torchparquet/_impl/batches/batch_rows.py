@@ -164,28 +164,16 @@ def texts_of(fields: Sequence[Field]) -> dict[str, Literal["str", "bytes"]]:
     """Return, by name, which fields are strings or binary, or lists of these."""
     found: dict[str, Literal["str", "bytes"]] = {}
     for field in fields:
-        if field.dtype != "uint8" or field.num_offsets == field.has_lists:
-            continue
-        kind = field.kinds[0][0]
-        while kind.startswith("list<"):
-            kind = kind[len("list<") : -len(">")]
-        if kind.startswith(_OF_TEXT):
+        kind = field.kinds[0][0].replace("list<", "").rstrip(">")
+        if field.has_strings and kind.startswith(_OF_TEXT):
             found[field.name] = "str"
-        elif kind == "binary":
+        elif field.has_strings and kind == "binary":
             found[field.name] = "bytes"
     return found
 
 
 def split_rows(batch: Batch, texts: Texts) -> list[Row]:
-    """Return the rows of a batch.
-
-    A row has a view `[...]` of a tensor `[B, ...]`. Of a Jagged it has the row's items: `str` or
-    `bytes` for text, else a view `[n, ...]` or a Jagged. Of any other sequence it has the element.
-
-    Raises:
-        ValueError: A column is the mask of elements of nested lists or of strings in lists, or
-            the lengths of packed documents.
-    """
+    """Return the rows of a batch: views of tensors, the items of a Jagged, `str` or `bytes`."""
     columns: list[Sequence[Any]] = []
     for name, value in batch.items():
         if is_of_batch(batch, name):

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat, starmap
+from itertools import accumulate, chain, repeat, starmap
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._C import _from_dlpack
 
-from torchparquet._impl.batches.pack import boundaries_of
-from torchparquet._impl.native import SlabPiece
+from torchparquet._impl.native import SlabPiece, cumulative_lengths, documents_of
 from torchparquet.errors import ListLengthError
 from torchparquet.jagged import Jagged
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from torchparquet._impl.batches.fields import Field
-    from torchparquet._impl.batches.packed_items import ItemTensors
     from torchparquet._impl.native import FieldPlace
+
+    # Of a field, outside of the slab: offsets of all lists but the outermost, the values, and
+    # their mask or None.
+    Items: TypeAlias = tuple[list[NDArray[np.int64]], NDArray[np.generic], NDArray[np.bool_] | None]
+
+# The same as tensors: int64 [lists + 1], [values] or their bytes, and bool or uint8 [values].
+ItemTensors: TypeAlias = tuple[list[Tensor], Tensor, Tensor | None]
+_ALIGNMENT_BYTES = 64
 
 # The marks of packed tokens, until they are boundaries.
 _MARKS = "<marks>"
@@ -90,9 +99,8 @@ class BatchViews:
             self.pieces = list(starmap(_piece, self._spans.items()))
         own = {span.name for span in spans}
         self._own_names = [name for name in names if name in own]
-        self._packed = next(
-            ((f.pack, f.mask_names) for f in fields if f.pack is not None and f.has_mask), None
-        )
+        marked = (field for field in fields if field.pack is not None and field.has_mask)
+        self._packed = next(((f.pack.boundaries, f.mask_names) for f in marked), None)
         self._own_names += [_MARKS] if self._packed is not None else []
         self._names = None if self._own_names == list(names) else list(names)
         self._wide = [(span.name, span.width) for span in spans if span.width is not None]
@@ -165,8 +173,7 @@ class BatchViews:
             batch[name] = batch[name].view(num_rows, width)
         if self._packed is not None:
             packed, names = self._packed
-            found = boundaries_of(batch.pop(_MARKS), packed.boundaries)
-            batch.update(zip(names, found, strict=True))
+            batch.update(zip(names, _boundaries(batch.pop(_MARKS), packed), strict=True))
         for field, of_field in zip(self._jagged, items, strict=True):
             batch[field.name] = _jagged(field, batch[field.name], of_field)
             if of_field[2] is not None:
@@ -203,6 +210,21 @@ def _piece(dtype: torch.dtype, spans: Sequence[_Span]) -> SlabPiece:
         last=last.begin * size,
         row_bytes=(last.width or 1) * size,
     )
+
+
+def _boundaries(marks: Tensor, boundaries: str) -> list[Any]:
+    """Return what a batch says of documents, in the order of `PackedColumn.names`.
+
+    Of marks, uint8 `[B, L]`, bit 0 is a token, not padding, and bit 1 the first token of a
+    document, or the first of the padding.
+    """
+    found: list[Any] = []
+    if boundaries in ("tokens", "both"):
+        found += map(torch.from_numpy, documents_of(marks.numpy()))
+    if boundaries in ("cu_seqlens", "both"):
+        cu_seqlens = cumulative_lengths(marks.numpy())
+        found += [torch.from_numpy(cu_seqlens), int(np.diff(cu_seqlens).max())]
+    return found
 
 
 def _jagged(field: Field, offsets: Tensor, items: ItemTensors) -> Jagged:
@@ -311,3 +333,52 @@ class LentSlabs:
     def clear(self) -> None:
         """Forget all slabs. The reader must have been stopped."""
         self._lent.clear()
+
+
+def in_own_memory(items: Sequence[Items]) -> list[ItemTensors]:
+    """Return the items of each field as tensors that share the decoded memory."""
+    return [
+        (
+            [torch.from_numpy(offsets) for offsets in inner_offsets],
+            torch.from_numpy(values),
+            None if value_mask is None else torch.from_numpy(value_mask),
+        )
+        for inner_offsets, values, value_mask in items
+    ]
+
+
+class PackedItems:
+    """The items of all fields of a batch in one piece of memory, which one copy can move."""
+
+    def __init__(self, items: Sequence[Items], pin_memory: bool) -> None:
+        """Copy the items to memory of torch, page-locked if `pin_memory`."""
+        self._forms = [(len(inner_offsets), mask is not None) for inner_offsets, _, mask in items]
+        arrays = [array.view("u1") for of_field in items for array in _arrays(of_field)]
+        self._num_bytes = [array.nbytes for array in arrays]
+        padded = (-(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES for size in self._num_bytes)
+        *self._begins, total = accumulate(padded, initial=0)
+        self.memory = torch.empty(total, dtype=torch.uint8, pin_memory=pin_memory)
+        into = self.memory.numpy()
+        for begin, array in zip(self._begins, arrays, strict=True):
+            into[begin : begin + array.nbytes] = array
+
+    def tensors_in(self, memory: Tensor) -> list[ItemTensors]:
+        """Return the items of each field in `memory`, which is `self.memory` or a copy of it."""
+        parts = iter(zip(self._begins, self._num_bytes, strict=True))
+        flat = (memory.narrow(0, begin, size) for begin, size in parts)
+        return [
+            (
+                [next(flat).view(torch.int64) for _ in range(num_offsets)],
+                next(flat),
+                next(flat) if has_mask else None,
+            )
+            for num_offsets, has_mask in self._forms
+        ]
+
+
+def _arrays(items: Items) -> Iterator[NDArray[np.generic]]:
+    inner_offsets, values, value_mask = items
+    yield from inner_offsets
+    yield values
+    if value_mask is not None:
+        yield value_mask
