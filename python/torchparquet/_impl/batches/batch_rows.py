@@ -19,7 +19,8 @@ Texts: TypeAlias = Mapping[str, Literal["str", "bytes"]]
 
 _OF_TEXT = ("string", "enum", "json")
 _OF_VALUES = ".values.valid"
-_OF_BATCH = ("cu_seqlens", "max_seqlen")
+# The lengths of documents in packed sequences, which are not row by row.
+_ENDS, _LONGEST = "cu_seqlens", "max_seqlen"
 
 
 def num_rows_of(batch: Batch) -> int:
@@ -52,7 +53,12 @@ def sliced(batch: Batch, begin: int, end: int) -> Batch:
     for name, value in batch.items():
         owner = element_mask_owner(batch, name)
         if is_of_batch(batch, name):
-            found[name] = _lengths_of(batch, begin, end)[name]
+            # Documents of different sequences count as different ones.
+            ends = batch[_ENDS]
+            length = int(ends[-1]) // num_rows_of(batch)
+            inside = (ends >= begin * length) & (ends <= end * length)
+            kept = ends[inside] - begin * length
+            found[name] = kept if name == _ENDS else int(kept.diff().max())
         elif owner is not None:
             first, last = owner.offsets[[begin, end]].tolist()
             found[name] = value[first:last]
@@ -63,17 +69,7 @@ def sliced(batch: Batch, begin: int, end: int) -> Batch:
 
 def is_of_batch(batch: Batch, name: str) -> bool:
     """True for the lengths of documents in packed sequences, which are not row by row."""
-    return name in _OF_BATCH and isinstance(batch.get(_OF_BATCH[1]), int)
-
-
-def _lengths_of(batch: Batch, begin: int, end: int) -> Batch:
-    """Return the lengths of the documents in some sequences of a packed batch."""
-    # Documents of different sequences count as different ones.
-    ends = batch[_OF_BATCH[0]]
-    length = int(ends[-1]) // num_rows_of(batch)
-    inside = (ends >= begin * length) & (ends <= end * length)
-    found = ends[inside] - begin * length
-    return dict(zip(_OF_BATCH, (found, int(found.diff().max())), strict=True))
+    return name in (_ENDS, _LONGEST) and isinstance(batch.get(_LONGEST), int)
 
 
 def element_mask_owner(batch: Batch, name: str) -> Jagged | None:
@@ -93,23 +89,26 @@ def element_mask_owner(batch: Batch, name: str) -> Jagged | None:
 
 def joined(batches: Sequence[Batch]) -> Batch:
     """Return one batch of all rows of batches that are alike, in order; see `check_alike`."""
-    if len(batches) == 1:
-        return batches[0]
     first = batches[0]
-    lengths = _joined_lengths(batches) if any(is_of_batch(first, name) for name in first) else {}
-    return {
-        name: lengths[name] if name in lengths else _joined([batch[name] for batch in batches])
-        for name in first
-    }
+    if len(batches) == 1:
+        return first
+    found = {}
+    for name in first:
+        values = [batch[name] for batch in batches]
+        if not is_of_batch(first, name):
+            found[name] = _joined(values)
+        else:
+            found[name] = max(values) if name == _LONGEST else _joined_offsets(values)
+    return found
 
 
-def _joined_lengths(batches: Sequence[Batch]) -> Batch:
-    """Return the lengths of the documents of packed batches, one after the other."""
-    ends, longest = ([batch[name] for batch in batches] for name in _OF_BATCH)
-    found = [ends[0]]
-    for part in ends[1:]:
-        found.append(part[1:] + found[-1][-1])
-    return dict(zip(_OF_BATCH, (torch.cat(found), max(longest)), strict=True))
+def _joined_offsets(parts: Sequence[Tensor]) -> Tensor:
+    found = [parts[0]]
+    end = parts[0][-1]
+    for part in parts[1:]:
+        found.append(part[1:] + end)
+        end = end + part[-1]
+    return torch.cat(found)
 
 
 def check_alike(batches: Sequence[Batch], sources: Sequence[str]) -> None:
@@ -117,11 +116,11 @@ def check_alike(batches: Sequence[Batch], sources: Sequence[str]) -> None:
     first = batches[0]
     for batch, source in zip(batches[1:], sources[1:], strict=True):
         for name in (*first, *batch):
-            kinds = [_kind_in(of, name) for of in (first, batch)]
-            if kinds[0] != kinds[1]:
+            kind, other = _kind_in(first, name), _kind_in(batch, name)
+            if kind != other:
                 raise SchemaMismatchError(
                     "data sets must have the same columns to be mixed within a batch: "
-                    f"{name!r} is {kinds[0]} in {sources[0]}, {kinds[1]} in {source}"
+                    f"{name!r} is {kind} in {sources[0]}, {other} in {source}"
                 )
 
 
@@ -152,12 +151,8 @@ def _joined(values: Sequence[Any]) -> Any:
     if isinstance(values[0], list):
         return list(chain.from_iterable(values))
     parts = cast("Sequence[Jagged]", values)
-    offsets = [parts[0].offsets]
-    end = parts[0].offsets[-1]
-    for part in parts[1:]:
-        offsets.append(part.offsets[1:] + end)
-        end = end + part.offsets[-1]
-    return Jagged(_joined([part.values for part in parts]), torch.cat(offsets))
+    offsets = _joined_offsets([part.offsets for part in parts])
+    return Jagged(_joined([part.values for part in parts]), offsets)
 
 
 def texts_of(fields: Sequence[Field]) -> dict[str, Literal["str", "bytes"]]:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import torch
 
@@ -203,7 +204,8 @@ class ColumnInFiles:
 
     def _default(self, num_offsets: int) -> Value | bytes | tuple[Value, ...] | None:
         """Return the value of rows of files that lack the column, as dtype and lists demand."""
-        default, words, first = self.column.default, self.column.words, self._first
+        default: Any = self.column.default
+        words, first = self.column.words, self._first
         if default is None:
             return None
         if isinstance(default, str | bytes):

@@ -81,12 +81,9 @@ class BatchViews:
         *,
         in_pieces: bool,
     ) -> None:
-        """Prepare to cut.
+        """Prepare to cut slabs into tensors named `names`; into storages of their own `in_pieces`.
 
-        Args:
-            names: The keys of a batch, in their order.
-            in_pieces: True to cut slabs that come as one tensor for each dtype, if that can be, and
-                False for one of bytes. A piece has a storage of its own, to be pickled or shared.
+        Pieces, one tensor for each dtype, can be pickled or shared alone. Not all slabs allow them.
         """
         spans = [span for placed in zip(fields, places, strict=True) for span in _spans(*placed)]
         self._spans: dict[torch.dtype, list[_Span]] = {}
@@ -99,8 +96,8 @@ class BatchViews:
             self.pieces = list(starmap(_piece, self._spans.items()))
         own = {span.name for span in spans}
         self._own_names = [name for name in names if name in own]
-        marked = (field for field in fields if field.pack is not None and field.has_mask)
-        self._packed = next(((f.pack.boundaries, f.mask_names) for f in marked), None)
+        marked = [(f.pack.boundaries, f.mask_names) for f in fields if f.pack and f.has_mask]
+        self._packed = marked[0] if marked else None
         self._own_names += [_MARKS] if self._packed is not None else []
         self._names = None if self._own_names == list(names) else list(names)
         self._wide = [(span.name, span.width) for span in spans if span.width is not None]
@@ -134,13 +131,10 @@ class BatchViews:
         return cuts
 
     def cut_all(self, memories: Iterable[Sequence[Any]], num_rows: int) -> Iterator[Batch]:
-        """Return the batches of slabs, without items elsewhere, as they are asked for.
+        """Return the batches of slabs, given as capsules of their pieces, without other items.
 
         No line of Python runs for a batch where its tensors are parts of pieces as they are: it
         would cost as much as a narrow batch itself.
-
-        Args:
-            memories: The pieces of each slab, as capsules.
         """
         cuts = self._cuts_of(num_rows)
         sizes = [sizes for _, sizes in cuts.splits]
@@ -243,18 +237,16 @@ def _jagged(field: Field, offsets: Tensor, items: ItemTensors) -> Jagged:
 def _shape(field: Field, batch: Batch) -> None:
     """Give the values of a field, and its mask of values, the shape of its rows."""
     if not field.num_offsets:
+        order = field.order or range(len(field.shape))
         for name in (field.name, *field.mask_names):
-            batch[name] = _in_order(batch[name].view(-1, *field.shape), field.order)
+            rows = batch[name].view(-1, *field.shape)
+            batch[name] = rows.permute(0, *(dimension + 1 for dimension in order))
         return
     lists: Jagged = batch[field.name]
     batch[field.name] = _dense(lists, None, field, field.shape, field.fill)
     if len(field.mask_names) > 1:
         values = field.mask_names[1]
         batch[values] = _dense(lists, batch[values], field, field.shape, False)
-
-
-def _in_order(values: Tensor, order: tuple[int, ...]) -> Tensor:
-    return values.permute(0, *(dimension + 1 for dimension in order)) if order else values
 
 
 def _dense(
@@ -298,18 +290,11 @@ def _kind(field: Field) -> tuple[str, bool, bool]:
 
 def batch_names(fields: Sequence[Field]) -> list[str]:
     """Return the keys of a batch in the user's order, masks after their values."""
-    names: list[str] = []
-    for field in fields:
-        names += [field.name, *field.mask_names]
-    return names
+    return [name for field in fields for name in (field.name, *field.mask_names)]
 
 
 class LentSlabs:
-    """Slabs that torch allocates and the reader fills, each lent under a number.
-
-    Each slab is used for one batch and then dropped. torch's allocator knows which copies are
-    still under way and decides when the memory may be used again.
-    """
+    """Slabs that torch allocates and the reader fills, each for one batch, under a number."""
 
     def __init__(self, slab_bytes: int, pin_memory: bool) -> None:
         """Prepare to allocate slabs of `slab_bytes` bytes."""
@@ -337,14 +322,7 @@ class LentSlabs:
 
 def in_own_memory(items: Sequence[Items]) -> list[ItemTensors]:
     """Return the items of each field as tensors that share the decoded memory."""
-    return [
-        (
-            [torch.from_numpy(offsets) for offsets in inner_offsets],
-            torch.from_numpy(values),
-            None if value_mask is None else torch.from_numpy(value_mask),
-        )
-        for inner_offsets, values, value_mask in items
-    ]
+    return _by_field(_forms(items), map(torch.from_numpy, _arrays(items)))
 
 
 class PackedItems:
@@ -352,8 +330,8 @@ class PackedItems:
 
     def __init__(self, items: Sequence[Items], pin_memory: bool) -> None:
         """Copy the items to memory of torch, page-locked if `pin_memory`."""
-        self._forms = [(len(inner_offsets), mask is not None) for inner_offsets, _, mask in items]
-        arrays = [array.view("u1") for of_field in items for array in _arrays(of_field)]
+        self._forms = _forms(items)
+        arrays = [array.view("u1") for array in _arrays(items)]
         self._num_bytes = [array.nbytes for array in arrays]
         padded = (-(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES for size in self._num_bytes)
         *self._begins, total = accumulate(padded, initial=0)
@@ -364,21 +342,25 @@ class PackedItems:
 
     def tensors_in(self, memory: Tensor) -> list[ItemTensors]:
         """Return the items of each field in `memory`, which is `self.memory` or a copy of it."""
-        parts = iter(zip(self._begins, self._num_bytes, strict=True))
-        flat = (memory.narrow(0, begin, size) for begin, size in parts)
-        return [
-            (
-                [next(flat).view(torch.int64) for _ in range(num_offsets)],
-                next(flat),
-                next(flat) if has_mask else None,
-            )
-            for num_offsets, has_mask in self._forms
-        ]
+        return _by_field(self._forms, map(memory.narrow, repeat(0), self._begins, self._num_bytes))
 
 
-def _arrays(items: Items) -> Iterator[NDArray[np.generic]]:
-    inner_offsets, values, value_mask = items
-    yield from inner_offsets
-    yield values
-    if value_mask is not None:
-        yield value_mask
+def _forms(items: Sequence[Items]) -> list[tuple[int, bool]]:
+    """Return how many inner offsets each field has, and whether it has a mask."""
+    return [(len(inner_offsets), mask is not None) for inner_offsets, _, mask in items]
+
+
+def _arrays(items: Sequence[Items]) -> Iterator[NDArray[np.generic]]:
+    for inner_offsets, values, mask in items:
+        yield from (*inner_offsets, values, *([] if mask is None else [mask]))
+
+
+def _by_field(forms: Sequence[tuple[int, bool]], tensors: Iterator[Tensor]) -> list[ItemTensors]:
+    return [
+        (
+            [next(tensors).view(torch.int64) for _ in range(num_offsets)],
+            next(tensors),
+            next(tensors) if has_mask else None,
+        )
+        for num_offsets, has_mask in forms
+    ]
