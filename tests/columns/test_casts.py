@@ -181,7 +181,9 @@ NARROWER = [
 
 
 @pytest.mark.parametrize(("kind", "dtype"), NARROWER)
-def test_the_first_beyond_the_limits_names_value_and_place(tmp_path: Path, kind: Any, dtype: Any) -> None:
+def test_the_first_beyond_the_limits_names_value_and_place(
+    tmp_path: Path, kind: Any, dtype: Any
+) -> None:
     (low, high), (least, greatest) = limits_of(dtype), limits_of(kind)
     limits = sorted({max(low - 1, least), min(high + 1, greatest), least, greatest})
     beyond = [n for n in limits if not low <= n <= high]

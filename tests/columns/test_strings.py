@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.fixtures.datasets import batches_of
-from tests.fixtures.parquet_files import CODECS, FALLBACK, write
+from tests.fixtures.parquet_files import CODECS, write
 from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
 from tests.oracles.arrow_leaves import assert_table_reads_as
 from torchparquet import (
@@ -101,18 +101,6 @@ def test_pages_of_few_values(tmp_path: Path, encoding: str, version: str) -> Non
     assert len(pages(path)) > 40
     for batch_size in (1, 333, None):
         assert_table_reads_as(table, path, batch_size=batch_size)
-
-
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_fallback_from_dictionary_to_plain_within_a_column_chunk(
-    tmp_path: Path, version: str
-) -> None:
-    table = strings_table(3000, distinct=2500)
-    path = write(tmp_path / "a.parquet", table, **FALLBACK, data_page_version=version)
-    for column in range(4):
-        encodings = {page.encoding for page in pages(path, column=column) if page.is_data}
-        assert encodings == {RLE_DICTIONARY, PLAIN}
-    assert_table_reads_as(table, path, batch_size=777)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import torchparquet
 from tests.fixtures.parquet_files import (
     CODECS,
     FALLBACK,
@@ -29,6 +29,8 @@ from tests.fixtures.parquet_files import (
     write,
 )
 from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
+from tests.oracles.arrow_leaves import assert_table_reads_as
+from torchparquet import Column, CorruptFileError
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")
@@ -102,12 +104,36 @@ def test_dictionary_of_more_than_65536_values(tmp_path: Path) -> None:
 def test_fallback_from_dictionary_to_plain_within_a_column_chunk(
     tmp_path: Path, version: str
 ) -> None:
+    """Numbers, strings, words and lists of these."""
     kinds = [kind for kind in KINDS if KINDS[kind].bit_width >= 16]
-    table = kinds_table(4000, kinds, ["required", "some null"], distinct=3000)
-    path = write(tmp_path / "a.parquet", table, **FALLBACK, data_page_version=version)
+    numbers = kinds_table(4000, kinds, ["required", "some null"], distinct=3000)
+    path = write(tmp_path / "a.parquet", numbers, **FALLBACK, data_page_version=version)
+    assert_falls_back(path, numbers)
+    assert_reads_as(numbers, path, batch_size=777)
+    drawn = np.random.default_rng(3).integers(0, 2500, 12_000).tolist()
+    texts = [f"{n:x}" * (n % 7) for n in drawn]
+    cut = range(0, 12_001, 3)
+    table = pa.table(
+        {
+            "s": texts[:4000],
+            "null": [None if n % 4 == 0 else text for n, text in enumerate(texts[:4000])],
+            "l": [drawn[i:j] if i % 2 else None for i, j in itertools.pairwise(cut)],
+            "w": [texts[i:j] if i % 5 else [] for i, j in itertools.pairwise(cut)],
+        }
+    )
+    path = write(tmp_path / "b.parquet", table, **FALLBACK, data_page_version=version)
+    assert_falls_back(path, table)
+    assert_table_reads_as(table, path, batch_size=777)
+    vocab = list(dict.fromkeys(texts))[::3]
+    codes = {word: number for number, word in enumerate(vocab)}
+    for options in ({}, {"max_memory": 5000, "batch_size": 40}):
+        read = read_all(path, columns={"s": Column("s", vocab=vocab)}, **options)
+        assert read["s"].tolist() == [codes.get(text, -1) for text in texts[:4000]]
+
+
+def assert_falls_back(path: str, table: pa.Table) -> None:
     for column in range(table.num_columns):
         assert data_page_encodings(path, column) == {RLE_DICTIONARY, PLAIN}
-    assert_reads_as(table, path, batch_size=777)
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
@@ -284,6 +310,6 @@ def test_a_value_beyond_its_type_is_an_error(tmp_path: Path) -> None:
     content = path.read_bytes()
     assert content.count(stored) == 1
     path.write_bytes(content.replace(stored, np.array([77] * 9 + [300], "<i4").tobytes()))
-    with pytest.raises(torchparquet.CorruptFileError, match="8 bits") as caught:
+    with pytest.raises(CorruptFileError, match="8 bits") as caught:
         read_all(str(path))
     assert str(path) in str(caught.value)

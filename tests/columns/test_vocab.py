@@ -12,8 +12,7 @@ import torch
 
 from tests.columns.test_strings import ENCODINGS, nulled, words
 from tests.fixtures.datasets import batches_of
-from tests.fixtures.parquet_files import FALLBACK, write
-from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
+from tests.fixtures.parquet_files import write
 from torchparquet import (
     Column,
     NullValueError,
@@ -67,19 +66,6 @@ def test_every_encoding(tmp_path: Path, encoding: Any, version: str, nulls: bool
         rank = {"row_ids": True, "rank": 1, "world_size": 3}
         for batch in batches_of(path, {"o": column}, **rank):
             assert batch["o"].tolist() == [expected[i] for i in batch["row.id"].tolist()]
-
-
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_fallback_from_dictionary_to_plain_within_a_column_chunk(
-    tmp_path: Path, version: str
-) -> None:
-    values = words(3000, distinct=2500)
-    table = pa.table({"s": values})
-    path = write(tmp_path / "a.parquet", table, **FALLBACK, data_page_version=version)
-    assert {page.encoding for page in pages(path) if page.is_data} == {RLE_DICTIONARY, PLAIN}
-    vocab = list(dict.fromkeys(values))[::3]
-    for options in ({}, {"max_memory": 5000, "batch_size": 40}):
-        assert read(path, Column("s", vocab=vocab), **options).tolist() == codes(values, vocab)
 
 
 @pytest.mark.parametrize("encoding", ["dictionary", "PLAIN"])
