@@ -149,30 +149,6 @@ def test_every_cast_of_every_encoding(tmp_path: Path, kind: Any, dtype: Any) -> 
             assert torch.equal(read["mask.valid"], torch.from_numpy(validity(column)))
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-def test_numbers_round_as_torch_does(tmp_path: Path, dtype: str) -> None:
-    """Ties of each format, their neighbours, subnormals, what overflows, and infinities."""
-    powers = 2.0 ** np.arange(-160, 129)
-    ties = [powers * (1 + step * 2.0**-digits) for digits in (8, 11, 24) for step in (1, 3)]
-    values = np.concatenate([powers, *ties, [0, 65519.99, 65520, 3.3961776e38, np.inf, 5e-324]])
-    values = np.concatenate([values, np.nextafter(values, 0), np.nextafter(values, np.inf)])
-    values = np.concatenate([values, -values, [np.nan]])
-    with np.errstate(over="ignore"):
-        arrays = {kind: values.astype(kind) for kind in ("float16", "float32", "float64")}
-    numbers = {2**i + step for i in range(65) for step in range(-3, 4)}
-    for digits in (8, 11, 24, 53):
-        halves = [2**i + 2 ** (i - digits) for i in range(digits, 65)]
-        numbers |= {half + step for half in halves for step in (-1, 0, 1)}
-    numbers |= {-number for number in numbers}
-    for kind in ("int64", "uint64"):
-        low, high = limits_of(kind)
-        arrays[kind] = np.array(sorted(n for n in numbers if low <= n <= high), kind)
-    for kind, array in arrays.items():
-        path = write(tmp_path / "a.parquet", pa.table({"x": array}), use_dictionary=False)
-        read = read_tensors(path, {"o": Column("x", dtype=dtype)})["o"]
-        assert_same(read, cast(array, dtype), kind)
-
-
 NARROWER = [
     (kind, dtype)
     for kind, dtype in itertools.product(INTEGERS, INTEGERS)

@@ -27,16 +27,11 @@ from tests.fixtures.parquet_files import (
     write,
 )
 from tests.fixtures.thrift_bytes import (
-    PAGE_BYTES,
-    PAGE_COMPRESSED_BYTES,
-    RLE_DICTIONARY,
-    all_replaced,
     pages,
 )
 from torchparquet import (
     CastError,
     Column,
-    CorruptFileError,
     NullValueError,
     ParquetDataset,
     UnsupportedColumnError,
@@ -214,77 +209,6 @@ def test_varying_length_beyond_int64(tmp_path: Path) -> None:
     assert read_all(str(path))["value"][11] == float(Decimal(wrong).scaleb(-2))
     with pytest.raises(CastError, match=f"int64: {wrong}: .*'value'"):
         read_all(str(path), columns={"o": Column("value", dtype="int64")})
-
-
-@pytest.mark.parametrize("number", [0, 11, 23])
-@pytest.mark.parametrize("length", [17, 18, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1])
-def test_wrong_length_of_a_decimal(tmp_path: Path, length: int, number: int) -> None:
-    path = tmp_path / "a.parquet"
-    byte_array_file(path)
-    content = path.read_bytes()
-    (page,) = pages(path)
-    at = page.begin + 6
-    for _ in range(number):
-        at += 4 + int.from_bytes(content[at : at + 4], "little")
-    path.write_bytes(content[:at] + length.to_bytes(4, "little") + content[at + 4 :])
-    for dtype in (None, "int64", "float16"):
-        with pytest.raises(CorruptFileError) as caught:
-            read_all(str(path), columns={"o": Column("value", dtype=dtype)})
-        assert str(path) in str(caught.value)
-        assert "'value'" in str(caught.value)
-
-
-# Damaged pages
-
-
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("dictionary", [False, True])
-@pytest.mark.parametrize("precision", [9, 18, 38])
-@pytest.mark.parametrize("form", FORMS)
-def test_cut_pages(
-    tmp_path: Path, form: str, precision: int, dictionary: bool, version: str
-) -> None:
-    """A page whose header says fewer bytes than its values take."""
-    array, _ = decimals(precision, 2, 500, distinct=40)
-    path = tmp_path / "a.parquet"
-    write(
-        path,
-        pa.table({"x": array}),
-        use_dictionary=dictionary,
-        compression="none",
-        data_page_version=version,
-        **stored_as(form),
-    )
-    content = path.read_bytes()
-    for page in pages(path):
-        # After the last index there are bits to spare.
-        packed = page.is_data and page.encoding == RLE_DICTIONARY
-        for fewer in (5, 63) if packed else (1, 5, 63):
-            numbers = {
-                page.header[key]: page.header[key].value - fewer
-                for key in (PAGE_BYTES, PAGE_COMPRESSED_BYTES)
-            }
-            path.write_bytes(all_replaced(content, numbers))
-            for dtype in (None, "int64") if precision <= 18 else (None, "float16"):
-                column = {"o": Column("x", dtype=dtype, nulls=0)}
-                with pytest.raises(CorruptFileError, match="'x'"):
-                    read_all(str(path), columns=column)
-
-
-@pytest.mark.parametrize("claimed", [41, 1000, 2**20, 2**31 - 1, -1])
-@pytest.mark.parametrize("form", FORMS)
-def test_dictionary_that_claims_another_number_of_values(
-    tmp_path: Path, form: str, claimed: int
-) -> None:
-    array, _ = decimals(9, 2, 500, distinct=40)
-    path = tmp_path / "a.parquet"
-    write(path, pa.table({"x": array}), compression="none", **stored_as(form))
-    content = path.read_bytes()
-    dictionary = pages(path)[0]
-    assert not dictionary.is_data
-    path.write_bytes(all_replaced(content, {dictionary.details[1]: claimed}))
-    with pytest.raises(CorruptFileError, match="'x'"):
-        read_all(str(path))
 
 
 # Timestamps of 96 bits

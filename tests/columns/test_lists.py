@@ -19,7 +19,7 @@ from tests.fixtures.parquet_files import (
     with_nulls,
     write,
 )
-from tests.fixtures.pyarrow_release import MAJOR, needs_pyarrow
+from tests.fixtures.pyarrow_release import MAJOR
 from tests.fixtures.thrift_bytes import pages
 from tests.oracles.arrow_leaves import (
     assert_table_reads_as,
@@ -169,37 +169,6 @@ def test_a_page_for_each_row(tmp_path: Path, version: str) -> None:
     for batch_size in (1, 2, 3, 7, None):
         for max_memory in ("1MiB", "1GiB"):
             assert_table_reads_as(table, path, batch_size=batch_size, max_memory=max_memory)
-
-
-@needs_pyarrow(23, "cannot limit the rows of a page")
-def test_a_list_of_a_hundred_thousand_elements(tmp_path: Path) -> None:
-    """And the same as strings, between short rows."""
-    long = np.arange(100_000) * 2**40
-    rows = [[1], long.tolist(), [], long[::2].tolist(), [3]]
-    table = pa.table({"x": rows, "s": [[f"{i:x}" for i in row] for row in rows]})
-    path = write(tmp_path / "a.parquet", table, data_page_size=4000, max_rows_per_page=2)
-    for batch_size in (1, 5):
-        assert_table_reads_as(table, path, batch_size=batch_size)
-
-
-@pytest.mark.parametrize(
-    ("encoding", "kinds"),
-    [
-        ("DELTA_BINARY_PACKED", ["int8", "int64", "timestamp[us]"]),
-        ("BYTE_STREAM_SPLIT", ["float16", "float32", "int32", "decimal(38, 10)"]),
-        ("DELTA_BYTE_ARRAY", ["decimal(38, 10)"]),
-        ("RLE", ["bool"]),
-    ],
-)
-def test_other_encodings_in_lists(tmp_path: Path, encoding: str, kinds: list[str]) -> None:
-    rng = np.random.default_rng(4)
-    table = pa.table({kind: random_list_column(kind, rng, num_rows=3000) for kind in kinds})
-    options: dict[str, Any] = {
-        "column_encoding": {f"{kind}.list.element": encoding for kind in kinds}
-    }
-    options |= {"use_dictionary": False, "data_page_size": 9000, "write_batch_size": 100}
-    path = write(tmp_path / "a.parquet", table, **options)
-    assert_table_reads_as(table, path, batch_size=999)
 
 
 def test_all_rows_empty_or_null(tmp_path: Path) -> None:

@@ -86,23 +86,6 @@ def test_every_encoding_page_version_and_codec(
     assert_table_reads_as(table, path, batch_size=500)
 
 
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_pages_of_few_values(tmp_path: Path, encoding: str, version: str) -> None:
-    """Batches begin and end within pages and blocks, pages within batches."""
-    table = strings_table(700, distinct=150)
-    options: dict[str, Any] = {
-        "data_page_size": 64,
-        "write_batch_size": 9,
-        "write_page_checksum": True,
-    }
-    options |= {"data_page_version": version, "row_group_size": 500}
-    path = write(tmp_path / "a.parquet", table, **options, **encoded(encoding))
-    assert len(pages(path)) > 40
-    for batch_size in (1, 333, None):
-        assert_table_reads_as(table, path, batch_size=batch_size)
-
-
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_strings_of_every_length(tmp_path: Path, encoding: str) -> None:
     """Around the lengths that are copied in one piece; NUL bytes and none; a mebibyte."""

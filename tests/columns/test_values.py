@@ -18,7 +18,6 @@ from tests.fixtures.parquet_files import (
     assert_reads_as,
     column_at,
     first_difference,
-    from_bits,
     kinds_table,
     random_array,
     read_all,
@@ -30,28 +29,12 @@ from tests.fixtures.parquet_files import (
 )
 from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
 from tests.oracles.arrow_leaves import assert_table_reads_as
-from torchparquet import Column, CorruptFileError
+from torchparquet import Column
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")
 TEMPORAL = tuple(kind for kind in KINDS if kind.startswith(("date", "time")))
 DECIMALS = tuple(kind for kind in KINDS if kind.startswith("decimal"))
-# NaNs with payloads and signs, infinities, zeros of both signs, subnormals.
-_NAN32, _NAN, _INF = 0x7FC0_0000, 0x7FF8 << 48, 0x7FF0 << 48
-SPECIAL_BITS = {
-    "float16": [0x7E00, 0x7C01, 0xFE2A, 0xFFFF, 0x7C00, 0xFC00, 0x8000, 0, 1, 0x83FF],
-    "float32": [_NAN32, 0x7F80_0001, 0xFFC1_2345, 2**32 - 1, 0x7F80_0000, 0xFF80_0000, 2**31, 0, 1],
-    "float64": [
-        _NAN,
-        _INF + 1,
-        2**63 + _NAN + 7,
-        2**64 - 1,
-        _INF,
-        2**63 + _INF,
-        2**63,
-        0,
-    ],
-}
 
 
 def data_page_encodings(path: Any, column: Any) -> Any:
@@ -79,14 +62,6 @@ def test_plain(tmp_path: Path, codec: str, version: str, sizes: dict[str, int]) 
     options |= {"use_dictionary": False, "write_page_checksum": True}
     path = write(tmp_path / "a.parquet", table, **options)
     assert_reads_as(table, path, batch_size=333)
-
-
-@pytest.mark.parametrize("distinct", [1, 2, 3, 200, 5000])
-def test_dictionary_sizes(tmp_path: Path, distinct: int) -> None:
-    kinds = ["int16", "int64", "float16", "float32", "timestamp[us]"]
-    table = kinds_table(3001, kinds, distinct=distinct)
-    path = write(tmp_path / "a.parquet", table, data_page_size=500, write_batch_size=50)
-    assert_reads_as(table, path)
 
 
 def test_dictionary_of_more_than_65536_values(tmp_path: Path) -> None:
@@ -156,58 +131,6 @@ def test_encodings_of_the_fallback(tmp_path: Path, encoding: str, kinds: Any, ve
     path = write(tmp_path / "a.parquet", table, **options)
     assert encoding in pq.read_metadata(path).row_group(0).column(0).encodings
     assert_reads_as(table, path, batch_size=2500, num_threads=2)
-
-
-@pytest.mark.parametrize("encoding", ["PLAIN", "DELTA_BINARY_PACKED"])
-def test_integers_of_every_shape(tmp_path: Path, encoding: str) -> None:
-    arrays = {}
-    for kind in INTEGERS:
-        limits = np.iinfo(kind)
-        arrays[f"{kind} constant"] = np.full(4100, limits.max, kind)
-        arrays[f"{kind} counting"] = np.arange(4100).astype(kind)
-        extremes = np.array([limits.min, limits.max, 0, 1], kind)
-        arrays[f"{kind} extremes"] = np.resize(extremes, 4100)
-    encodings = dict.fromkeys(arrays, encoding)
-    table = pa.table(arrays)
-    path = write(tmp_path / "a.parquet", table, use_dictionary=False, column_encoding=encodings)
-    assert_reads_as(table, path)
-
-
-@pytest.mark.parametrize("encoding", ["PLAIN", "BYTE_STREAM_SPLIT", "dictionary"])
-@pytest.mark.parametrize("kind", FLOATS)
-def test_floats_keep_every_bit(tmp_path: Path, kind: str, encoding: str) -> None:
-    bits = np.array(SPECIAL_BITS[kind], f"u{KINDS[kind].bit_width // 8}")
-    if encoding == "dictionary":
-        # The writer's dictionary takes all NaNs for one, so each column has one value.
-        arrays = {f"{value:x}": from_bits(kind, np.full(300, value, bits.dtype)) for value in bits}
-        options = {"use_dictionary": True}
-    else:
-        arrays = {"x": from_bits(kind, np.resize(bits, 1003))}
-        options = {"use_dictionary": False, "column_encoding": dict.fromkeys(arrays, encoding)}  # type: ignore[dict-item]
-    table = pa.table(arrays)
-    path = write(tmp_path / "a.parquet", table, **options)
-    assert_reads_as(table, path)
-    # A fill or a NaN for nulls touches no value, and a group of columns neither.
-    names = [*arrays, "again"]
-    twice = table.append_column("again", table.column(0))
-    path = write(tmp_path / "b.parquet", twice, **{**options, "column_encoding": None})
-    read = read_all(path, columns={"group": names})["group"]
-    for index, name in enumerate(names):
-        assert same_bits(read[:, index], stored_values(twice[name])), name
-
-
-def test_dictionary_indices_of_bit_width_zero(tmp_path: Path) -> None:
-    """A dictionary of one value needs no bits for its indices; pyarrow spends one all the same."""
-    table = pa.table({"x": pa.array(np.full(1000, 0x0123456789ABCDEF))})
-    schema = pa.schema([pa.field("x", pa.int64(), nullable=False)])
-    path = tmp_path / "a.parquet"
-    write(path, table.cast(schema), compression="none", write_statistics=False)
-    content = path.read_bytes()
-    # Bit width 1, a run of 1000 (its header is 2000 as a varint), its value in one byte.
-    assert content.count(b"\x01\xd0\x0f\x00") == 1
-    path.write_bytes(content.replace(b"\x01\xd0\x0f\x00", b"\x00\xd0\x0f\x00"))
-    assert pq.read_table(path)["x"].to_pylist() == [0x0123456789ABCDEF] * 1000
-    assert_reads_as(table, str(path), batch_size=300)
 
 
 @pytest.mark.mostly_long(every=3)
@@ -299,17 +222,3 @@ def test_struct_leaves_of_every_nullability(tmp_path: Path) -> None:
         assert 0 < expected.null_count < 3000
         assert same_bits(read[name], stored_values(expected)), name
         assert same_bits(read[f"{name}.valid"], validity(expected)), name
-
-
-def test_a_value_beyond_its_type_is_an_error(tmp_path: Path) -> None:
-    """An int8 column whose stored INT32 is 300: pyarrow would hand out 44."""
-    path = tmp_path / "a.parquet"
-    table = pa.table({"x": pa.array([77] * 10, pa.int8())})
-    write(path, table, use_dictionary=False, compression="none", write_statistics=False)
-    stored = np.full(10, 77, "<i4").tobytes()
-    content = path.read_bytes()
-    assert content.count(stored) == 1
-    path.write_bytes(content.replace(stored, np.array([77] * 9 + [300], "<i4").tobytes()))
-    with pytest.raises(CorruptFileError, match="8 bits") as caught:
-        read_all(str(path))
-    assert str(path) in str(caught.value)

@@ -21,8 +21,6 @@ from torchparquet import (
     UnsupportedColumnError,
 )
 
-INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
-
 
 def read(paths: Any, column: Any, **options: Any) -> Any:
     return torch.cat([batch["o"] for batch in batches_of(paths, {"o": column}, **options)])
@@ -66,20 +64,6 @@ def test_every_encoding(tmp_path: Path, encoding: Any, version: str, nulls: bool
         rank = {"row_ids": True, "rank": 1, "world_size": 3}
         for batch in batches_of(path, {"o": column}, **rank):
             assert batch["o"].tolist() == [expected[i] for i in batch["row.id"].tolist()]
-
-
-@pytest.mark.parametrize("encoding", ["dictionary", "PLAIN"])
-@pytest.mark.parametrize("dtype", INTEGERS)
-def test_every_integer_dtype(tmp_path: Path, dtype: str, encoding: str) -> None:
-    """Up to the largest number that it holds, which is the unknown's."""
-    values = words(400, distinct=200)
-    path = write(tmp_path / "a.parquet", pa.table({"s": values}), **layout_of(encoding))
-    vocab = list(dict.fromkeys(values))[:100]
-    info = torch.iinfo(getattr(torch, dtype))
-    for unknown in (info.min, info.max):
-        got = read(path, Column("s", vocab=vocab, unknown=unknown, dtype=dtype))
-        assert got.dtype == getattr(torch, dtype)
-        assert got.numpy().tolist() == codes(values, vocab, unknown)
 
 
 def test_words_are_str_or_bytes(tmp_path: Path) -> None:

@@ -183,32 +183,6 @@ def test_small_integers_are_extended_with_their_sign_or_without(
             read_all(path)
 
 
-def deltas(values: list[int], width: int) -> bytes:
-    """DELTA_BINARY_PACKED in one miniblock, of numbers that are not wrapped to 32 bits."""
-    steps = [b - a for a, b in itertools.pairwise(values)]
-    word = sum((step - min(steps)) << i * width for i, step in enumerate(steps))
-    head = varint(128) + varint(4) + varint(len(values)) + zigzag(values[0])
-    return head + zigzag(min(steps)) + bytes([width, 0, 0, 0]) + word.to_bytes(4 * width, "little")
-
-
-@pytest.mark.parametrize("width", [33, 34, 40, 57, 63, 64])
-@pytest.mark.parametrize("kind", ["int32", "uint32"])
-def test_deltas_of_more_than_32_bits(tmp_path: Path, width: int, kind: str) -> None:
-    """DuckDB's of uint32 and parquet2's of int32."""
-    limits = np.iinfo(kind)
-    rng = np.random.default_rng(width)
-    drawn = rng.integers(limits.min, limits.max, 20, dtype=kind, endpoint=True)
-    for first in (limits.min, limits.max):
-        values = [int(first), int(limits.max), int(limits.min), *drawn.tolist()]
-        body = deltas(values, width)
-        details = encoded_struct({1: len(values), 2: 5, 3: 3, 4: 3})
-        made = encoded_struct({1: 0, 2: len(body), 3: len(body), 5: details}) + body
-        field = pa.field("x", pa.type_for_alias(kind), nullable=False)
-        path = write_pages(tmp_path / "a.parquet", field, len(values), [made], len(values))
-        for batch_size in (1, 5, 100):
-            assert read_all(path, batch_size=batch_size)["x"].tolist() == values
-
-
 def test_uint32_by_duckdb(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     query = "SELECT ((i * 2654435761) % 4294967296)::UINTEGER AS x FROM range(5000) t(i)"

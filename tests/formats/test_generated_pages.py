@@ -21,7 +21,7 @@ from tests.fixtures.generated_pages import (
     write_pages,
 )
 from tests.oracles.arrow_leaves import LeafRows, assert_batches_are
-from torchparquet import Column, CorruptFileError, ListLengthError, NullValueError, ParquetDataset
+from torchparquet import CorruptFileError, ParquetDataset
 
 FLAT = pa.field("x", pa.int32())
 LIST = pa.field("x", pa.list_(pa.int32()))
@@ -97,14 +97,6 @@ def test_pages_of_either_encoding_in_one_column_chunk(tmp_path: Path) -> None:
     assert_batches_are(read(path), {"x": leaf_of(rows)})
 
 
-def test_bit_packed_levels_that_are_cut_short(tmp_path: Path) -> None:
-    entries = [Entry(0, 0)] * 100
-    lying = page(entries[:8], FLAT_LEVELS, BIT_PACKED).replace(b"\x15\x10", b"\x15\xc8\x01", 1)
-    path = write_pages(tmp_path / "a.parquet", FLAT, 100, [lying], 100)
-    with pytest.raises(CorruptFileError, match="too short for its levels"):
-        list(read(path))
-
-
 @pytest.mark.parametrize("encoding", [RLE, BIT_PACKED])
 @pytest.mark.parametrize("page_entries", [1, 2, 7, 100, 1000])
 def test_rows_over_several_pages(tmp_path: Path, page_entries: int, encoding: Any) -> None:
@@ -119,63 +111,6 @@ def test_rows_over_several_pages(tmp_path: Path, page_entries: int, encoding: An
         batches = list(read(path, row_ids=True, rank=rank, world_size=3))
         seen = [i for batch in batches for i in batch["row.id"].tolist()]
         assert_batches_are(batches, {"x": leaf_of([rows[i] for i in seen])})
-
-
-@pytest.mark.parametrize("page_entries", [1, 4, 5, 64])
-def test_lists_of_one_length_over_several_pages(tmp_path: Path, page_entries: int) -> None:
-    rows = [None if i % 9 == 0 else [i, None, i + 1, i + 2, i + 3] for i in range(150)]
-    path = list_file(tmp_path / "a.parquet", rows, page_entries)
-    for options in ({}, {"max_memory": "4KiB"}, {"batch_size": 1}):
-        values, valid = [], []
-        columns = {"o": Column("x", length=5)}
-        for batch in read(path, columns, **options):
-            values += batch["o"].tolist()
-            valid += batch["o.valid"].tolist()
-        expected = [[None] * 5 if row is None else row for row in rows]
-        assert valid == [[value is not None for value in row] for row in expected]
-        assert values == [[value or 0 for value in row] for row in expected]
-    for length, row in ((4, 1), (6, 1)):
-        with pytest.raises(ListLengthError, match=rf"row {row} of its row group"):
-            list(read(path, {"o": Column("x", length=length)}))
-
-
-@pytest.mark.parametrize("page_entries", [1, 3, 64])
-def test_a_null_after_a_pages_end_names_its_row(tmp_path: Path, page_entries: int) -> None:
-    rows = [[1, 2, 3, 4]] * 20 + [[1, 2, 3, None]] + [[5]] * 3
-    path = list_file(tmp_path / "a.parquet", rows, page_entries)
-    for batch_size in (1, 6, 100):
-        with pytest.raises(NullValueError, match="row 20 of its row group"):
-            list(read(path, nulls="error", batch_size=batch_size))
-
-
-LYING = {
-    "begins in the middle of a row": [Entry(1, 3, 7), Entry(0, 3, 8), Entry(0, 3, 9)],
-    "no element for it": [Entry(0, 3, 7), Entry(1, 1), Entry(0, 3, 8), Entry(0, 3, 9)],
-    "no element for it, beside a null": [Entry(0, 2), Entry(1, 1), Entry(0, 3, 8), Entry(0, 2)],
-    "no element for it, nor a list": [Entry(0, 3, 7), Entry(1, 0), Entry(0, 3, 8), Entry(0, 2)],
-    "no element for it, in an empty list": [Entry(0, 1), Entry(1, 3, 7), Entry(0, 2), Entry(0, 2)],
-    "no element for it, in a null": [Entry(0, 0), Entry(1, 3, 7), Entry(0, 3, 8), Entry(0, 3, 9)],
-    "ends after 2 rows of 3": [Entry(0, 3, 7), Entry(0, 3, 8)],
-    "more rows than its row group": [Entry(0, 3, number) for number in range(4)],
-}
-
-
-@pytest.mark.parametrize("length", [None, 1])
-@pytest.mark.parametrize("batch_size", [1, 3])
-@pytest.mark.parametrize("page_entries", [1, 100])
-@pytest.mark.parametrize("problem", LYING)
-def test_levels_that_cannot_be(
-    tmp_path: Path, problem: str, page_entries: int, batch_size: int, length: int | None
-) -> None:
-    """An error that names file and column, never rows that are not there."""
-    entries = LYING[problem]
-    made = [page(part, LIST_LEVELS) for part in cut(entries, page_entries)]
-    path = write_pages(tmp_path / "a.parquet", LIST, 3, made, len(entries))
-    columns = {"o": Column("x", length=length)}
-    with pytest.raises((CorruptFileError, ListLengthError), match=problem.split(",")[0]) as caught:
-        list(read(path, columns, batch_size=batch_size))
-    assert path in str(caught.value)
-    assert "column 'x'" in str(caught.value)
 
 
 @pytest.mark.parametrize("missing_bytes", [1, 4, 8])
