@@ -236,8 +236,8 @@ def test_null_partition_keys_are_nulls(tmp_path: Path, texts: list[str]) -> None
     vocab = texts if texts[0] == "a" else None
     codes = {None: -2, "a": 0, "b": 1}
     numbers = [codes.get(k, k) for k in expected["k"]]
-    for shuffle in (False, True):
-        found = read_keys(folder, Column("k", nulls=-2, vocab=vocab), shuffle=shuffle)
+    for words, shuffle in ((vocab, False), (vocab and "auto", True)):
+        found = read_keys(folder, Column("k", nulls=-2, vocab=words), shuffle=shuffle)
         assert found == sorted(zip(expected["x"], numbers, strict=True))
     with pytest.raises(NullValueError):
         read_keys(folder, Column("k", vocab=vocab))
