@@ -176,21 +176,6 @@ def test_the_first_beyond_the_limits_names_value_and_place(
         assert isinstance(caught.value, ValueError)
 
 
-def test_a_value_that_does_not_fit_fails_its_own_batch_and_none_before(tmp_path: Path) -> None:
-    ids = np.arange(1000)
-    table = pa.table({"x": np.where(ids == 777, 300, ids % 100)})
-    path = write(tmp_path / "a.parquet", table, use_dictionary=False, row_group_size=500)
-    options: Any = {"columns": {"o": Column("x", dtype="uint8")}, "batch_size": 10}
-    for num_threads in (1, 3):
-        iterator = iter(ParquetDataset(path, num_threads=num_threads, **options))
-        taken: list[Any] = []
-        with pytest.raises(CastError, match=r"uint8: 300\b.*row group 1\b"):
-            taken.extend(iterator)
-        assert [row for batch in taken for row in batch["o"].tolist()] == (ids % 100).tolist()[:770]
-        with pytest.raises(CastError):
-            next(iterator)
-
-
 def test_values_of_other_rows_need_not_fit(tmp_path: Path) -> None:
     """Those that are null here, or in a row group of another rank."""
     ids = np.arange(400)

@@ -133,15 +133,6 @@ def test_encodings_of_the_fallback(tmp_path: Path, encoding: str, kinds: Any, ve
     assert_reads_as(table, path, batch_size=2500, num_threads=2)
 
 
-@pytest.mark.mostly_long(every=3)
-@pytest.mark.parametrize("num_rows", [1, 7, 8, 9, 31, 63, 64, 65, 129])
-def test_few_rows(tmp_path: Path, num_rows: int) -> None:
-    table = kinds_table(num_rows, distinct=3)
-    path = write(tmp_path / "a.parquet", table)
-    for batch_size in (1, 7, 1000):
-        assert_reads_as(table, path, batch_size=batch_size)
-
-
 def test_tensors_have_the_documented_dtypes(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", kinds_table(3, nullabilities=["required"]))
     read = read_all(path)

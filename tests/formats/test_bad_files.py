@@ -361,12 +361,6 @@ LIES: list[tuple[dict[str, Any], Any, tuple[str, ...], bool]] = [
         for written in ({"codec": "none"}, {"codec": "none", "version": "2.0"})
         for what, n in itertools.product(PAGE_NUMBERS, (-1, 0, 1, 249, 251, 10**6, 2**31 - 1))
     ),
-    # Room to spare does no harm where the codec tells how much it has filled.
-    *(
-        ({"codec": codec}, partial(with_number, what=PAGE_BYTES, value=n), (), True)
-        for codec in ("snappy", "zstd", "gzip", "lz4", "brotli")
-        for n in (-1, 0, 1, 7, 10**6, 2**31 - 1)[: 5 if codec == "brotli" else None]
-    ),
 ]
 
 
@@ -381,15 +375,6 @@ def test_numbers_that_lie(
     assert error is not None or (is_harmless and rows == NUM_ROWS)
     for part in (str(bad), *named) if error is not None else ():
         assert part in str(error)
-
-
-def test_a_size_without_a_bound_takes_no_memory(tmp_path: Path) -> None:
-    """The compressed bytes of brotli say nothing of its decompressed ones."""
-    path = write_mixed(tmp_path / "a.parquet", codec="brotli")
-    size = pages(path, 1, 3)[-1].header[PAGE_BYTES]
-    path.write_bytes(with_page_number(path.read_bytes(), size, 2**31 - 1, 3))
-    with pytest.raises(MemoryError, match=r"max_memory.*column 'd'"):
-        list(open_alone(str(path), nulls="mask"))
 
 
 def peak_growth(call: Any) -> Any:

@@ -194,19 +194,6 @@ def test_files_of_all_writers_are_one_data_set(tmp_path: Path, flat: Any, nested
         assert_table_reads_as(expected, tmp_path, batch_size=batch_size, num_threads=3)
 
 
-def test_words_are_the_same_numbers_by_all_writers(tmp_path: Path, flat: Any) -> None:
-    vocab = [word * count for word in WORDS for count in (1, 2) if word][::2]
-    expected = [
-        -2 if word is None else vocab.index(word) if word in vocab else -1
-        for word in flat["s"].to_pylist()
-    ]
-    columns = {"o": Column("s", vocab=vocab, nulls=-2)}
-    for number, writer in enumerate((by_pyarrow, by_duckdb, by_polars, by_fastparquet)):
-        path = writer(tmp_path / f"{number}.parquet", flat)
-        dataset = ParquetDataset(path, columns=columns, batch_size=512, rank=0, world_size=1)
-        assert [code for batch in dataset for code in batch["o"].tolist()] == expected
-
-
 def test_fixed_size_arrays(tmp_path: Path) -> None:
     """DuckDB's and Polars' arrays are lists of one length, as pyarrow's are."""
     rows = np.random.default_rng(4).standard_normal((3000, 6))

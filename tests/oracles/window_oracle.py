@@ -84,13 +84,18 @@ def permuted(key: int, n: int) -> np.ndarray:
     return places
 
 
-def rows_of_share(share: Any) -> Any:
-    """Return (row group, row, valid) of every row that a `Share` delivers."""
+def chunks_of(share: Any) -> Any:
+    """Return the chunks of a `Share` as lists of (row group, row, valid)."""
     columns = (share.row_group, share.row_begin, share.num_rows, share.valid)
-    chunks = [
+    return [
         [(group, row, valid) for row in range(begin, begin + rows)]
         for group, begin, rows, valid in zip(*(c.tolist() for c in columns), strict=True)
     ]
+
+
+def rows_of_share(share: Any) -> Any:
+    """Return (row group, row, valid) of every row that a `Share` delivers."""
+    chunks = chunks_of(share)
     if share.windows is None:
         return [row for chunk in chunks for row in chunk]
     rows, next_chunk = [], 0
