@@ -5,18 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchparquet._impl.batches.column_in_files import ColumnInFiles
 from torchparquet._impl.batches.fields import Field, with_pack
 from torchparquet._impl.checks import checked_names, listed, shortened
+from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.schemas import Schemas
 from torchparquet.column import Column, Nulls, nulls_by_name
 from torchparquet.errors import UnsupportedColumnError, users_level
 from torchparquet.options import Pack
-
-if TYPE_CHECKING:
-    from torchparquet._impl.files.manifest import Manifest
 
 _RESERVED_NAMES = ("row.id", "row.valid")
 _MAX_SUGGESTION_CHARACTERS = 300

@@ -6,26 +6,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, repeat, starmap
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch._C import _from_dlpack
 
-from torchparquet._impl.native import SlabPiece, cumulative_lengths, documents_of
+from torchparquet._impl.batches.fields import Field
+from torchparquet._impl.native import FieldPlace, SlabPiece, cumulative_lengths, documents_of
 from torchparquet.errors import ListLengthError
 from torchparquet.jagged import Jagged
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from torchparquet._impl.batches.fields import Field
-    from torchparquet._impl.native import FieldPlace
-
-    # Of a field, outside of the slab: offsets of all lists but the outermost, the values, and
-    # their mask or None.
-    Items: TypeAlias = tuple[list[NDArray[np.int64]], NDArray[np.generic], NDArray[np.bool_] | None]
+# Of a field, outside of the slab: offsets of all lists but the outermost, the values, and
+# their mask or None.
+Items: TypeAlias = tuple[list[NDArray[np.int64]], NDArray[np.generic], NDArray[np.bool_] | None]
 
 # The same as tensors: int64 [lists + 1], [values] or their bytes, and bool or uint8 [values].
 ItemTensors: TypeAlias = tuple[list[Tensor], Tensor, Tensor | None]

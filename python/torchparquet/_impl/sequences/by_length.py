@@ -6,29 +6,25 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from torchparquet._impl.batches.batch_rows import element_mask_owner, num_rows_of
-from torchparquet._impl.batches.fields import check_padding
+from torchparquet._impl.batches.fields import Field, check_padding
+from torchparquet._impl.batches.tensors import Batch
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.plan.share import Share
 from torchparquet._impl.reading.stream import Stage, Stream
 from torchparquet._impl.reading.stream_parts import ROW_VALID
+from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet._impl.sequences.delivered_rows import WindowRows, delivered_rows
 from torchparquet._impl.sequences.length_pass import Counted, LengthPass, RowGroupLengths
 from torchparquet.jagged import Jagged
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from torchparquet._impl.batches.fields import Field
-    from torchparquet._impl.batches.tensors import Batch
-    from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.plan.share import Share
-    from torchparquet._impl.reading.streams import StreamOpener
-    from torchparquet.options import ByLength
+from torchparquet.options import ByLength
 
 _MAX = 2**31
 

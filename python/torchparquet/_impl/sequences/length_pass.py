@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from torchparquet._impl.batches.fields import Field, lengths_of
 from torchparquet._impl.files.cache_file import (
@@ -18,21 +19,16 @@ from torchparquet._impl.files.cache_file import (
     packed,
     unpacked,
 )
-from torchparquet._impl.files.manifest import PackedRows, Unit
+from torchparquet._impl.files.footers.decryption import FileKeys
+from torchparquet._impl.files.manifest import Manifest, PackedRows, Unit
 from torchparquet._impl.files.manifest_reading import footers_of
+from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
+from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.reader_arguments import pack_request
 from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet.errors import ListLengthError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from torchparquet._impl.files.footers.decryption import FileKeys
-    from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.files.remote.storage import StorageArguments
-    from torchparquet._impl.reading.read_options import ReadOptions
 
 
 class Counted(NamedTuple):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from torchparquet._impl.files.remote.urls import without_credentials
 from torchparquet._impl.tables.table_source import TableSource
 from torchparquet.errors import one_line
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _PARTITION = "partition."

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
+from pyiceberg.transforms import IdentityTransform
 
+from torchparquet._impl.files.footers.leaf import Leaf
 from torchparquet._impl.files.manifest_reading import leaves_of
 from torchparquet._impl.tables.table_source import Names, TableSource
 from torchparquet.errors import CorruptFileError, one_line
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-    from numpy.typing import NDArray
-
-    from torchparquet._impl.files.footers.leaf import Leaf
 
 _OPTIONS = {
     "s3.access-key-id": "aws_access_key_id",
@@ -30,8 +31,6 @@ _OPTIONS = {
 
 def iceberg_source(table: Any) -> TableSource:
     """Return the files of a table, or of a scan with its filter, of pyiceberg in its snapshot."""
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-
     scan = table if hasattr(table, "plan_files") else table.scan()
     if scan.limit is not None:
         raise ValueError(
@@ -86,10 +85,6 @@ def _defaults(schema: Any) -> dict[str, Any]:
 
 
 def _filter(scan: Any, schema: Any) -> pc.Expression | None:
-    from pyiceberg.expressions import AlwaysTrue
-    from pyiceberg.expressions.visitors import bind
-    from pyiceberg.io.pyarrow import expression_to_pyarrow
-
     if isinstance(scan.row_filter, AlwaysTrue):
         return None
     bound = bind(schema, scan.row_filter, case_sensitive=scan.case_sensitive)
@@ -99,8 +94,6 @@ def _filter(scan: Any, schema: Any) -> pc.Expression | None:
 
 def _keys(scan: Any, schema: Any, tasks: list[Any]) -> list[dict[str, Any]]:
     """Return the values of columns that partitions hold as they are: files may lack them."""
-    from pyiceberg.transforms import IdentityTransform
-
     specs = scan.table_metadata.specs()
     found = []
     for task in tasks:

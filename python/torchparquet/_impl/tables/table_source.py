@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from torchparquet._impl.files.footers.leaf import NULL_KEY, Leaf, TableFacts
+from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import leaves_of
 from torchparquet.errors import CorruptFileError, SchemaMismatchError
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-    from numpy.typing import NDArray
-
-    from torchparquet._impl.files.manifest import Manifest
 
 # From the leaves of files to the table's path of each; None for one that the table has not.
 Names = Callable[[Sequence[Leaf]], Sequence[str | None]]
@@ -41,7 +37,7 @@ class TableSource:
     schema: pa.Schema | None = None
     names: Names | None = None
     deleted: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
-    filters: pc.Expression | list[Any] | None = None
+    filters: Any = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     row_groups: Mapping[int, Sequence[int]] = field(default_factory=dict)
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
