@@ -108,6 +108,6 @@ def rows_of_share(share: Any) -> Any:
         next_chunk += count
         ordered = [None] * len(own)
         for row, place in zip(own, permuted(key, len(own)).tolist(), strict=True):
-            ordered[place] = row  # type: ignore[assignment]
+            ordered[place] = row
         rows += ordered[begin:end]
     return rows

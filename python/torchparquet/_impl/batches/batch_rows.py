@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from itertools import chain
 from typing import Any, Literal, TypeAlias, cast
 
@@ -35,12 +35,9 @@ def check_rows(batch: Batch, num_rows: int | None) -> None:
     for name, value in batch.items():
         if element_mask_owner(batch, name) is not None or is_of_batch(batch, name):
             continue
-        try:
-            found = len(value)
-        except TypeError:
-            found = -1
-        if found != num_rows:
-            what = type(value).__name__ if found < 0 else f"{found} rows"
+        has_rows = isinstance(value, Sized) and getattr(value, "ndim", 1) > 0
+        if not has_rows or len(value) != num_rows:
+            what = f"{len(value)} rows" if has_rows else type(value).__name__
             raise ValueError(
                 "processors and transform must keep rows if rows are read one by one, or batches "
                 f"are mixed or resumed within: {name!r} is {what}, given were {num_rows} rows"

@@ -40,9 +40,10 @@ class ColumnInFiles:
             column = replace(column, vocab=find_words(name, column))
         self.column = column = self._in_one_unit(self._as_table_has_it(column))
         self._by_source = [self._agreed_leaves(source) for source in column.sources]
-        self.leaves = [leaf for leaves in self._by_source for leaf in leaves]
-        self._first = self.leaves[0]
+        self._leaves = [leaf for leaves in self._by_source for leaf in leaves]
+        self._first = self._leaves[0]
         self._has_strings = self._first.is_bytes and column.vocab is None
+        self.leaves_as_values = [one for one in self._leaves if not (column.vocab and one.is_bytes)]
 
     def _as_table_has_it(self, column: Column) -> Column:
         """Return the column with a table's default and dtype, since files may predate both."""
@@ -89,14 +90,14 @@ class ColumnInFiles:
         """Return the tensor of a batch that the column becomes."""
         column, first, schemas = self.column, self._first, self._schemas
         is_words = column.vocab is not None
-        for leaf in self.leaves:
+        for leaf in self._leaves:
             if is_words and not leaf.is_bytes and leaf.kind != "partition key":
                 raise self._misfit("vocab is for strings", leaf)
         length = self._length()
         # A partition key whose values are all numbers has no bytes.
         num_offsets = 0 if length else first.num_offsets - (is_words and first.is_bytes)
         is_group = not isinstance(column.source, str)
-        if is_group and (num_offsets or any(leaf.items or leaf.num_lists for leaf in self.leaves)):
+        if is_group and (num_offsets or any(leaf.items or leaf.num_lists for leaf in self._leaves)):
             raise ValueError(
                 "strings, lists and binary of a fixed size cannot share a tensor with others; name "
                 f"each of them by itself, outside of the group: {self.name!r} has {self._kinds}"
@@ -126,7 +127,7 @@ class ColumnInFiles:
             length=length,
             words=column.words,
             unknown=column.unknown,
-            row_bytes=max(leaf.row_bytes for leaf in self.leaves) if num_offsets else 0.0,
+            row_bytes=max(leaf.row_bytes for leaf in self._leaves) if num_offsets else 0.0,
             missing_is_null=default is None and any(added),  # in files older than the column
             unit=column.unit,
             shape=shape,
@@ -149,15 +150,13 @@ class ColumnInFiles:
         """Return the length of all lists, which the user states or files declare."""
         column, source = self.column, self.column.source
         is_words = column.vocab is not None
-        unfit = [
-            leaf for leaf in self.leaves if leaf.num_lists != 1 or (leaf.is_bytes and not is_words)
-        ]
+        fits = [leaf.num_lists == 1 and (is_words or not leaf.is_bytes) for leaf in self._leaves]
         if column.length is None:
-            declares = isinstance(source, str) and not unfit
+            declares = isinstance(source, str) and all(fits)
             return self._schemas.declared_length(str(source)) if declares else None
-        if unfit and column.stated_length is not None:
+        if column.stated_length is not None and not all(fits):
             rule = "length is for lists of numbers, or of strings with a vocab"
-            raise self._misfit(rule, unfit[0])
+            raise self._misfit(rule, self._leaves[fits.index(False)])
         return column.stated_length
 
     @cached_property
@@ -209,13 +208,12 @@ class ColumnInFiles:
         if default is None:
             return None
         if isinstance(default, str | bytes):
-            if not all(leaf.is_bytes and leaf.num_lists == 0 for leaf in self.leaves):
+            if not all(leaf.is_bytes and leaf.num_lists == 0 for leaf in self._leaves):
                 raise ValueError(f"a default of text is for strings: {self.name!r} has {default!r}")
             text = default.encode() if isinstance(default, str) else default
-            if words is None:
-                return text
-            code = words.index(text) if text in words else self.column.unknown
-            return self._checked(code, "default")
+            codes = {word: code for code, word in enumerate(words or ())}
+            code = codes.get(text, self.column.unknown)
+            return text if words is None else self._checked(code, "default")
         is_list = isinstance(default, Sequence)
         if is_list and not num_offsets:
             raise ValueError(

@@ -80,12 +80,7 @@ def _requests(columns: ColumnsArgument, schemas: Schemas) -> dict[str, Column]:
     others = requests.get(_OTHERS)
     if others is None or others.source != _OTHERS:
         return requests
-    named = [
-        name
-        for key, column in requests.items()
-        if key != _OTHERS
-        for name in (key, *column.sources)
-    ]
+    named = [n for key, one in requests.items() if key != _OTHERS for n in (key, *one.sources)]
     within = tuple(f"{name}." for name in named)
     left = [n for n in _default_names(schemas, named) if not n.startswith(within)]
     made: dict[str, Column] = {}
@@ -140,21 +135,15 @@ def _checked(name: Any, column: Any) -> Column:
 
 def _check_covered(columns: Sequence[ColumnInFiles], suggest: bool) -> None:
     """Raise if a column cannot be read; the message lists those of the selection that can."""
-    leaves = [
-        leaf
-        for column in columns
-        for leaf in column.leaves
-        if not (column.column.vocab and leaf.is_bytes)
-    ]
+    leaves = [leaf for column in columns for leaf in column.leaves_as_values]
     uncovered = [f"{leaf.path!r} ({leaf.kind})" for leaf in leaves if not leaf.dtype]
     if not uncovered:
         return
     covered = [leaf.path for leaf in leaves if leaf.dtype]
     way_out = ""
     if suggest and covered:
-        selection = f"columns={covered!r}"
-        is_short = len(selection) < _MAX_SUGGESTION_CHARACTERS
-        way_out = f"; leave them out: {selection if is_short else 'columns=[...]'}"
+        is_short = len(repr(covered)) < _MAX_SUGGESTION_CHARACTERS
+        way_out = f"; leave them out: columns={covered if is_short else '[...]'}"
     if any(not leaf.dtype and leaf.kind.startswith("partition key") for leaf in leaves):
         way_out += '; Column(..., vocab="auto") reads keys that are text as numbers'
     raise UnsupportedColumnError(
@@ -163,15 +152,13 @@ def _check_covered(columns: Sequence[ColumnInFiles], suggest: bool) -> None:
 
 
 def _check_output_names(fields: Sequence[Field]) -> None:
-    names = {field.name for field in fields}
-    for name in _RESERVED_NAMES:
-        if name in names:
+    for name in [field.name for field in fields]:
+        if name in _RESERVED_NAMES:
             raise ValueError(
                 "torchparquet reserves this output name (choose another with "
                 f"columns={{new name: column}}): {name!r}"
             )
-    for name in (mask for field in fields for mask in field.mask_names):
-        if name in names:
+        if any(name in field.mask_names for field in fields):
             raise ValueError(
                 f'nulls="mask" adds the tensor "<name>.valid", and another has that name: {name!r}'
             )

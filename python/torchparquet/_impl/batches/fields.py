@@ -44,25 +44,20 @@ class Field:
         kinds: The kinds of each source in the files, such as ``"timestamp[us]"``.
         width: F for shape ``[B, F]``, one entry per source; None for ``[B]``.
         nulls: ``"error"``, ``"fill"`` with the value ``fill``, or ``"mask"``, which fills too.
-        items: None, or n if a value is n items. The shape is then ``[B, n]`` from one source, with
-            a mask of ``[B]``, or ``[N, n]`` in lists.
-        default: The value of rows of files that lack a column, representable in ``dtype``, or bytes
-            for strings, or the items of a list; None if every file must have it.
-        file_values: For each source () or, if it is a partition key, the value of each file;
-            None for null.
-        num_offsets: The number of offsets between a row and its items. Above 0 the field is a
-            `Jagged` whose values have the dtype.
-        length: L if lists are a tensor of shape ``[B, L]``, or ``[B, L * n]``; else None.
+        items: n if a value is n items: ``[B, n]`` with a mask of ``[B]``, or ``[N, n]`` in lists.
+        default: The value of rows of files that lack a column, or the items of a list.
+        file_values: For each source () or, if it is a partition key, the value of each file.
+        num_offsets: The offsets between a row and its items. Above 0 the field is a `Jagged`.
+        length: L if lists are a tensor ``[B, L]``, or ``[B, L * n]``.
         words: The vocabulary, encoded in UTF-8; None if strings stay strings.
-        pack: How lists are packed into sequences of ``length``; None if a row is a row.
-        unit: The unit of points in time and durations, such as "us", if they are converted to it.
+        pack: How lists are packed into sequences of ``length``.
+        unit: The unit that points in time and durations are converted to, such as "us".
         shape: The shape in which a row is stored, if rows are tensors of more dimensions than one
-            list; else empty. With offsets, rows are lists of lists of these lengths.
+            list. With offsets, rows are lists of lists of these lengths.
         order: The dimensions of ``shape`` as the batch has them; empty for as they are stored.
         fills: For each source the value of its nulls, or None if they are errors; empty if
             ``nulls`` and ``fill`` hold for all sources.
         decoded: True if values go to a decoder, to which a null is an error.
-        has_own_nulls: True if the policy is the column's own, and not that of the data set.
     """
 
     name: str

@@ -77,12 +77,15 @@ class LengthPass:
     ) -> PackedRows:
         """Return what the rows of each row group become, by `count_totals` if footers suffice."""
         manifest = self.manifest
+        has_own_names = manifest.table is not None and bool(manifest.table.stored)
         told = json.dumps([unit, *rules, [field.sources for field in fields]])
 
         def counts() -> PackedRows:
             found = np.zeros((len(Counted._fields), manifest.num_row_groups), np.int64)
             totals = np.full((manifest.num_row_groups, 2), -1)
-            if count_totals is not None and self._is_told_by_footers(fields):
+            is_told = manifest.selection is None and self.keys is None and not has_own_names
+            # Lists of several columns may differ in length and be as many in all.
+            if count_totals is not None and is_told and len(fields) == len(fields[0].sources) == 1:
                 threads = self.options.num_threads
                 totals = _counted_lists(manifest, fields[0].sources[0], threads)
                 for row_group in np.flatnonzero(totals[:, 0] >= 0).tolist():
@@ -115,14 +118,6 @@ class LengthPass:
         if not rows.num_units.any():
             raise ValueError(f"all lists of {fields[0].name!r} are empty: {manifest.num_rows} rows")
         return rows
-
-    def _is_told_by_footers(self, fields: Sequence[Field]) -> bool:
-        """Return True if footers may count the lists that are read."""
-        # Lists of several columns may differ in length and be as many in all.
-        is_simple = len(fields) == 1 and len(fields[0].sources) == 1
-        table = self.manifest.table
-        has_own_names = table is None or not table.stored
-        return is_simple and has_own_names and self.manifest.selection is None and self.keys is None
 
     def _lengths(
         self, fields: Sequence[Field], wanted: NDArray[np.bool_]
