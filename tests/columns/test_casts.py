@@ -133,7 +133,8 @@ def test_every_cast_of_every_encoding(tmp_path: Path, kind: Any, dtype: Any) -> 
     """As torch casts what is read without a dtype, whose own values other tests check."""
     null = np.random.default_rng(3).random(NUM_ROWS) < 0.2
     layout = {"row_group_size": 1100, "data_page_size": 600, "write_batch_size": 60}
-    fills: dict[Any, Any] = {"mask": 0, True if dtype == "bool" else 1: True if dtype == "bool" else 1}
+    one = True if dtype == "bool" else 1
+    fills: dict[Any, Any] = {"mask": 0, one: one}
     fills |= {None: torch.nan, "nan": torch.nan, 0.1: 0.1} if dtype in FLOATS else {}
     columns = {str(nulls): Column("x", dtype=dtype, nulls=nulls) for nulls in fills}
     for name, options in encodings_of(kind):

@@ -200,17 +200,6 @@ def test_varying_length_of_every_sign_and_padding(tmp_path: Path) -> None:
             assert same_bits(read["f"], (expected / 100).astype("float32"))
 
 
-def test_varying_length_beyond_int64(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    wrong = -(2**63) - 1
-    byte_array_file(
-        path, bytes(16), *[b"\1"] * 10, wrong.to_bytes(9, "big", signed=True), *[b"\2"] * 12
-    )
-    assert read_all(str(path))["value"][11] == float(Decimal(wrong).scaleb(-2))
-    with pytest.raises(CastError, match=f"int64: {wrong}: .*'value'"):
-        read_all(str(path), columns={"o": Column("value", dtype="int64")})
-
-
 # Timestamps of 96 bits
 
 FIRST, LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max

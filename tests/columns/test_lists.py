@@ -136,13 +136,14 @@ def test_lists_in_structs_and_structs_in_lists(tmp_path: Path) -> None:
         [
             ("a", pa.list_(pa.struct([("x", pa.int8()), ("s", pa.string())]))),
             ("m", pa.map_(pa.string(), pa.list_(pa.float32()))),
+            ("q", pa.struct([("x", pa.int64()), ("y", pa.string())])),
         ]
     )
     rows: Any = [
         {"a": [{"x": 1, "s": "p"}, None, {"x": None, "s": ""}], "m": [("k", [0.5, None])]},
         None,
-        {"a": [], "m": []},
-        {"a": None, "m": None},
+        {"a": [], "m": [], "q": {"x": 7, "y": None}},
+        {"a": None, "m": None, "q": {"x": None, "y": "z"}},
         {"a": [None], "m": [("k", []), ("l", None), ("", [1.0])]},
     ] * 30
     table = pa.table({"r": pa.array(rows, row)})
@@ -150,7 +151,7 @@ def test_lists_in_structs_and_structs_in_lists(tmp_path: Path) -> None:
         path = write(tmp_path / "a.parquet", table, **layout)
         assert_table_reads_as(table, path, batch_size=7)
     names = [leaf.path for leaf in table_leaves(table)]
-    assert names == ["r.a.x", "r.a.s", "r.m.key", "r.m.value"]
+    assert names == ["r.a.x", "r.a.s", "r.m.key", "r.m.value", "r.q.x", "r.q.y"]
     with pytest.raises(
         ValueError, match=r"select the leaves of a nested column: 'r\.m' has 'r\.m\.key'"
     ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from pathlib import Path
@@ -242,16 +241,3 @@ def test_batches_before_the_null_arrive_whole(
     # All batches that end before the row group of the null; at most up to its batch.
     assert rows == list(range(len(rows)))
     assert 1300 // batch_size * batch_size <= len(rows) <= 1357 // batch_size * batch_size
-
-
-def test_the_first_null_in_the_order_is_reported_by_any_number_of_threads(tmp_path: Path) -> None:
-    path = null_at(tmp_path, 1800, 650)
-    found = set()
-    for threads, memory in itertools.product((1, 2, 3, 4), ("1GiB", 40_000)):
-        options = {"num_threads": threads, "max_memory": memory}
-        batches, message = batches_until_error(path, batch_size=100, **options)
-        found.add((len(batches), message))
-    ((count, message),) = found
-    assert count == 6
-    assert "row 50 " in message
-    assert "'y'" in message

@@ -16,7 +16,6 @@ from tests.fixtures.parquet_files import (
     FALLBACK,
     KINDS,
     assert_reads_as,
-    column_at,
     first_difference,
     kinds_table,
     random_array,
@@ -41,26 +40,26 @@ def data_page_encodings(path: Any, column: Any) -> Any:
     return {page.encoding for page in pages(path, column=column) if page.is_data}
 
 
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("codec", CODECS)
-def test_every_kind_and_nullability(tmp_path: Path, codec: Any, version: str) -> None:
-    """Dictionary pages of a few values, by each codec and data page version."""
-    table = kinds_table(1201, distinct=37)
-    options = {"compression": codec, "data_page_version": version, "row_group_size": 700}
-    path = write(tmp_path / "a.parquet", table, **options)
-    assert pq.read_metadata(path).row_group(0).column(5).has_dictionary_page
-    assert_reads_as(table, path, batch_size=500)
+DICTIONARY: dict[str, Any] = {"use_dictionary": True, "row_group_size": 700}
+FEW = {"data_page_size": 64, "write_batch_size": 9}
+WAYS: list[dict[str, Any]] = [
+    *(DICTIONARY | {"compression": codec} for codec in CODECS),
+    *(
+        {"use_dictionary": False, "write_page_checksum": True, "row_group_size": 1100}
+        | {"compression": codec, **sizes}
+        for codec, sizes in itertools.product(("none", "zstd"), ({}, FEW))
+    ),
+]
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("codec", ["none", "zstd"])
-@pytest.mark.parametrize("sizes", [{}, {"data_page_size": 64, "write_batch_size": 9}], ids=str)
-@pytest.mark.mostly_long(every=3)
-def test_plain(tmp_path: Path, codec: str, version: str, sizes: dict[str, int]) -> None:
-    table = kinds_table(1500)
-    options = {"compression": codec, "data_page_version": version, "row_group_size": 1100, **sizes}
-    options |= {"use_dictionary": False, "write_page_checksum": True}
-    path = write(tmp_path / "a.parquet", table, **options)
+@pytest.mark.parametrize("options", WAYS, ids=str)
+def test_every_kind_and_nullability(tmp_path: Path, options: Any, version: str) -> None:
+    """Dictionaries of a few values by each codec, and plain pages of many values and of few."""
+    has_dictionary = options["use_dictionary"]
+    table = kinds_table(1201, distinct=37 if has_dictionary else None)
+    path = write(tmp_path / "a.parquet", table, data_page_version=version, **options)
+    assert pq.read_metadata(path).row_group(0).column(5).has_dictionary_page == has_dictionary
     assert_reads_as(table, path, batch_size=333)
 
 
@@ -191,25 +190,3 @@ def test_files_written_by_duckdb(tmp_path: Path, codec: str, version: str) -> No
             f"parquet_version '{version}', row_group_size 5000)"
         )
     assert_reads_as(pq.read_table(path), path, batch_size=1024)
-
-
-def test_struct_leaves_of_every_nullability(tmp_path: Path) -> None:
-    """A leaf is null where it is, and where a struct around it is."""
-    rng = np.random.default_rng(9)
-
-    def struct(values: Any, depth: Any) -> Any:
-        for _ in range(depth):
-            null = pa.array(rng.random(len(values)) < 0.3)
-            values = pa.StructArray.from_arrays([values], ["x"], mask=null)
-        return values
-
-    leaf = with_nulls(random_array("int32", 3000, rng), rng.random(3000) < 0.3)
-    table = pa.table({f"s{depth}": struct(leaf, depth) for depth in (1, 2, 3)})
-    path = write(tmp_path / "a.parquet", table, data_page_size=300, write_batch_size=30)
-    names = ["s1.x", "s2.x.x", "s3.x.x.x"]
-    read = read_all(path, columns=names, nulls="mask")
-    for name in names:
-        expected = column_at(table, name)
-        assert 0 < expected.null_count < 3000
-        assert same_bits(read[name], stored_values(expected)), name
-        assert same_bits(read[f"{name}.valid"], validity(expected)), name
