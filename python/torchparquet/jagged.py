@@ -56,11 +56,13 @@ class Jagged:
 
     def __post_init__(self) -> None:
         """Check that the parts are tensors."""
-        if not (isinstance(self.values, (Tensor, Jagged)) and isinstance(self.offsets, Tensor)):
+        values: Any = self.values
+        offsets: Any = self.offsets
+        if not (isinstance(values, (Tensor, Jagged)) and isinstance(offsets, Tensor)):
             raise TypeError(
                 "Jagged takes values, a Tensor or a Jagged, and offsets, a Tensor "
                 "(Jagged.from_lists(rows) takes lists); got "
-                f"{type(self.values).__name__} and {type(self.offsets).__name__}"
+                f"{type(values).__name__} and {type(offsets).__name__}"
             )
 
     @classmethod

@@ -192,34 +192,6 @@ def test_values_of_other_rows_need_not_fit(tmp_path: Path) -> None:
         read_tensors(path, columns, rank=1, world_size=2)
 
 
-def test_mixed_groups(tmp_path: Path) -> None:
-    """[B, F] of one dtype from columns of several kinds."""
-    rng = np.random.default_rng(6)
-    kinds = ("float32", "bool", "int8", "uint64", "float16", "int64", "date", "decimal(18, 0)")
-    nulls = {kind: rng.random(NUM_ROWS) < 0.1 for kind in kinds}
-    table = pa.table({k: with_nulls(random_array(k, NUM_ROWS, rng, 40), nulls[k]) for k in kinds})
-    small = pa.table({k: pa.array(np.arange(NUM_ROWS) % 100).cast(k) for k in INTEGERS})
-    small = small.append_column("flag", pa.array(rng.random(NUM_ROWS) < 0.5))
-    for part, dtypes in ((table, FLOATS), (small, INTEGERS)):
-        path = write(tmp_path / "a.parquet", part, row_group_size=700)
-        order = rng.permutation(part.column_names).tolist()
-        values = [stored_values(part[name]) for name in order]
-        valid = [validity(part[name]) for name in order]
-        for dtype in dtypes:
-            columns = {
-                "m": Column(order, dtype=dtype, nulls="mask"),
-                "n": Column(order, dtype=dtype),
-            }
-            read = read_tensors(path, columns)
-            for name, fill in (("m", 0), ("n", torch.nan if dtype in FLOATS else 0)):
-                cells = [cast(v, dtype, fill, m) for v, m in zip(values, valid, strict=True)]
-                assert_same(read[name], torch.stack(cells, 1), dtype)
-            assert torch.equal(read["m.valid"], torch.from_numpy(np.stack(valid, 1)))
-    bad = pa.table({"int8": [1] * 9, "uint8": pa.array([*[1] * 8, 128], pa.uint8())})
-    with pytest.raises(CastError, match=r"int8: 128: .*'uint8'"):
-        read_tensors(bad, {"g": Column(["int8", "uint8"], dtype="int8")})
-
-
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bool"])
 def test_refused_casts_fail_at_construction(tmp_path: Path, kind: Any) -> None:
     path = write(tmp_path / "a.parquet", kinds_table(5, [kind, "bool"], ["required"]))

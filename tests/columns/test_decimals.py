@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from datetime import datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -112,28 +111,6 @@ def test_every_precision_is_the_nearest_double(
             assert torch.equal(batch[dtype].view(torch.uint8), expected.view(torch.uint8))
         read = read_all(path, columns={"o": Column("int64", dtype="int64")})["o"]
         assert same_bits(read, np.array(unscaled, np.int64))
-
-
-@pytest.mark.parametrize("dictionary", [False, True])
-@pytest.mark.parametrize("wrong", [2**63, -(2**63) - 1, 10**38 - 1, 1 - 10**38, 2**64, -(2**64)])
-def test_an_unscaled_value_beyond_int64_is_named(
-    tmp_path: Path, wrong: int, dictionary: bool
-) -> None:
-    values = [5] * 300
-    values[250] = wrong
-    kind = pa.decimal128(38, 4)
-    path = write(
-        tmp_path / "a.parquet",
-        pa.table({"x": decimal_array(kind, values)}),
-        use_dictionary=dictionary,
-        row_group_size=200,
-    )
-    with pytest.raises(CastError) as caught:
-        read_all(path, columns={"o": Column("x", dtype=torch.int64)})
-    for part in (f"int64: {wrong}:", path, "row group 1", "'x'"):
-        assert part in str(caught.value), part
-    read = read_all(path, columns=["x"])["x"]
-    assert read[250] == float(Decimal(wrong).scaleb(-4))
 
 
 def test_nulls(tmp_path: Path) -> None:

@@ -19,8 +19,6 @@ from tests.fixtures.parquet_files import (
     with_nulls,
     write,
 )
-from tests.fixtures.pyarrow_release import MAJOR
-from tests.fixtures.thrift_bytes import pages
 from tests.oracles.arrow_leaves import (
     assert_table_reads_as,
     flattened,
@@ -158,20 +156,6 @@ def test_lists_in_structs_and_structs_in_lists(tmp_path: Path) -> None:
         ParquetDataset(path, batch_size=1, columns=["r.m"])
 
 
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_a_page_for_each_row(tmp_path: Path, version: str) -> None:
-    """Also for those that are longer than a page should be, and than a block of levels."""
-    lengths = [0, 1000, 3, 0, 2500, 1, 4500]
-    table = pa.table({"x": [list(range(n)) for n in lengths], "n": [[[n] * n] for n in lengths]})
-    options = {"data_page_version": version, "data_page_size": 1, "write_batch_size": 1}
-    path = write(tmp_path / "a.parquet", table, use_dictionary=False, row_group_size=4, **options)
-    if MAJOR > 22:
-        assert len(pages(path)) == 3  # the first row, which is empty, goes with the next
-    for batch_size in (1, 2, 3, 7, None):
-        for max_memory in ("1MiB", "1GiB"):
-            assert_table_reads_as(table, path, batch_size=batch_size, max_memory=max_memory)
-
-
 def test_all_rows_empty_or_null(tmp_path: Path) -> None:
     """Batches without a value have tensors of the right dtype and shape all the same."""
     table = pa.table(
@@ -225,28 +209,6 @@ def test_required_lists_of_required_elements(tmp_path: Path) -> None:
             for layout in LAYOUTS.values():
                 path = write(tmp_path / "a.parquet", table, **layout)
                 assert_table_reads_as(table, path, batch_size=11)
-
-
-@pytest.mark.parametrize("layout", ["dictionary", "plain"])
-def test_elements_are_cast(tmp_path: Path, layout: str) -> None:
-    """As rows of one value are cast, which other tests check."""
-    casts = {"int32": "int8", "int64": "float32", "uint16": "int64", "float64": "bfloat16"}
-    casts |= {"bool": "uint8", "decimal(5, 2)": "int64", "date": "int32"}
-    rng = np.random.default_rng(2)
-    for kind, dtype in casts.items():
-        items = pa.array(rng.integers(0, 2 if kind == "bool" else 100, 900))
-        items = items.cast(pa.float64()) if kind.startswith("decimal") else items
-        items = items.cast(pa.int32()) if kind == "date" else items
-        items = with_nulls(items.cast(KINDS[kind]), rng.random(900) < 0.2)
-        column = lists_of(items, 300, rng)
-        flat = pa.table({"x": column.flatten()})
-        nested = write(tmp_path / "n.parquet", pa.table({"x": column}), **LAYOUTS[layout])
-        single = write(tmp_path / "s.parquet", flat, **LAYOUTS[layout])
-        columns = {"o": Column("x", dtype=dtype, nulls="mask")}
-        expected, batch = batch_of(single, columns), batch_of(nested, columns)
-        assert batch["o"].values.dtype == getattr(torch, dtype)
-        assert torch.equal(batch["o"].values, expected["o"])
-        assert torch.equal(batch["o.values.valid"], expected["o.valid"])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

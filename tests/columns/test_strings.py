@@ -183,16 +183,6 @@ def test_a_batch_that_outgrows_the_memory_is_an_error_of_its_column(tmp_path: Pa
         assert_table_reads_as(table, path, batch_size=2, max_memory="1MiB")
 
 
-def test_no_bytes_at_all(tmp_path: Path) -> None:
-    """All strings empty or null: values of no length, of the right dtype."""
-    table = pa.table({"s": ["", None] * 20, "n": pa.nulls(40, pa.string())})
-    path = write(tmp_path / "a.parquet", table)
-    assert_table_reads_as(table, path, batch_size=3)
-    for batch in batches_of(path, None, nulls="empty", batch_size=3):
-        assert batch["s"].values.shape == batch["n"].values.shape == (0,)
-        assert batch["s"].values.dtype == torch.uint8
-
-
 BATCH_ROWS = 64
 
 

@@ -63,17 +63,6 @@ def test_every_kind_and_nullability(tmp_path: Path, options: Any, version: str) 
     assert_reads_as(table, path, batch_size=333)
 
 
-def test_dictionary_of_more_than_65536_values(tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    values = rng.permutation(np.concatenate([np.arange(70_000)] * 2))
-    table = pa.table({"i": values * 2**33, "f": values.astype(np.float32)})
-    table = table.append_column("n", with_nulls(table["i"].chunk(0), rng.random(140_000) < 0.1))
-    path = write(tmp_path / "a.parquet", table, dictionary_pagesize_limit=2**24)
-    for column in range(3):
-        assert data_page_encodings(path, column) == {RLE_DICTIONARY}
-    assert_reads_as(table, path, batch_size=9999)
-
-
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_fallback_from_dictionary_to_plain_within_a_column_chunk(
     tmp_path: Path, version: str
@@ -130,14 +119,6 @@ def test_encodings_of_the_fallback(tmp_path: Path, encoding: str, kinds: Any, ve
     path = write(tmp_path / "a.parquet", table, **options)
     assert encoding in pq.read_metadata(path).row_group(0).column(0).encodings
     assert_reads_as(table, path, batch_size=2500, num_threads=2)
-
-
-def test_tensors_have_the_documented_dtypes(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", kinds_table(3, nullabilities=["required"]))
-    read = read_all(path)
-    unlike = dict.fromkeys(TEMPORAL, "int64") | dict.fromkeys(DECIMALS, "float64")
-    dtypes = {name.removesuffix(" required"): str(array.dtype) for name, array in read.items()}
-    assert dtypes == {kind: unlike.get(kind, kind) for kind in KINDS}
 
 
 def test_groups_of_every_kind(tmp_path: Path) -> None:
