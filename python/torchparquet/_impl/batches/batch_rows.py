@@ -91,11 +91,10 @@ def joined(batches: Sequence[Batch]) -> Batch:
         return first
     found = {}
     for name in first:
-        values = [batch[name] for batch in batches]
-        if not is_of_batch(first, name):
-            found[name] = _joined(values)
-        else:
-            found[name] = max(values) if name == _LONGEST else _joined_offsets(values)
+        how: Any = _joined
+        if is_of_batch(first, name):
+            how = max if name == _LONGEST else _joined_offsets
+        found[name] = how([batch[name] for batch in batches])
     return found
 
 

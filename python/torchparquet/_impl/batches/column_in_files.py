@@ -39,10 +39,11 @@ class ColumnInFiles:
             assert find_words is not None  # noqa: S101
             column = replace(column, vocab=find_words(name, column))
         self.column = column = self._in_one_unit(self._as_table_has_it(column))
+        self._is_words = column.vocab is not None
         self._by_source = [self._agreed_leaves(source) for source in column.sources]
         self._leaves = [leaf for leaves in self._by_source for leaf in leaves]
         self._first = self._leaves[0]
-        self._has_strings = self._first.is_bytes and column.vocab is None
+        self._has_strings = self._first.is_bytes and not self._is_words
         self.leaves_as_values = [one for one in self._leaves if not (column.vocab and one.is_bytes)]
 
     def _as_table_has_it(self, column: Column) -> Column:
@@ -78,18 +79,18 @@ class ColumnInFiles:
 
     def _agreed_leaves(self, source: str) -> list[Leaf]:
         """Return the leaves of a source; with a vocabulary those of nulls are strings."""
-        column, is_words = self.column, self.column.vocab is not None
-        dtype = "uint8" if is_words else column.dtype_name  # before words become numbers
+        column = self.column
+        dtype = "uint8" if self._is_words else column.dtype_name  # before words become numbers
         everywhere = column.default is None
         leaves = self._schemas.agreed_leaves(source, dtype, everywhere=everywhere, unit=column.unit)
-        if is_words and leaves[0].holds_nulls:
+        if self._is_words and leaves[0].holds_nulls:
             return [replace(leaf, is_bytes=True) for leaf in leaves]
         return leaves
 
     def field(self, default_nulls: Nulls) -> Field:
         """Return the tensor of a batch that the column becomes."""
         column, first, schemas = self.column, self._first, self._schemas
-        is_words = column.vocab is not None
+        is_words = self._is_words
         for leaf in self._leaves:
             if is_words and not leaf.is_bytes and leaf.kind != "partition key":
                 raise self._misfit("vocab is for strings", leaf)
@@ -148,8 +149,7 @@ class ColumnInFiles:
 
     def _length(self) -> int | None:
         """Return the length of all lists, which the user states or files declare."""
-        column, source = self.column, self.column.source
-        is_words = column.vocab is not None
+        column, source, is_words = self.column, self.column.source, self._is_words
         fits = [leaf.num_lists == 1 and (is_words or not leaf.is_bytes) for leaf in self._leaves]
         if column.length is None:
             declares = isinstance(source, str) and all(fits)

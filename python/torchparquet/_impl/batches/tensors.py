@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, chain, repeat, starmap
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
@@ -41,8 +40,7 @@ _DLPACK_DTYPES = {
 }
 
 
-@dataclass(frozen=True)
-class _Span:
+class _Span(NamedTuple):
     """Where the items of one tensor are in a slab; `begin` counts items."""
 
     name: str
@@ -61,11 +59,10 @@ class _Cuts(NamedTuple):
 
 
 class BatchViews:
-    """Cuts slabs into the tensors of batches.
+    """Cuts slabs into the tensors of batches, all of one dtype by one call, which is cheap.
 
-    All tensors of one dtype are cut by one call. At thousands of batches a second, one call per
-    tensor would cost as much as decoding. The cut is torch's "unsafe" split: autograd does not
-    treat the parts as views of one tensor, so changing one in place does not invalidate another.
+    The cut is torch's "unsafe" split: autograd does not treat the parts as views of one tensor, so
+    changing one in place does not invalidate another.
     """
 
     def __init__(
@@ -87,9 +84,8 @@ class BatchViews:
             self._spans.setdefault(span.dtype, []).append(span)
         in_pieces = in_pieces and not any(field.num_offsets for field in fields)
         self._slab_bytes = 0 if in_pieces and self._spans.keys() <= _DLPACK_DTYPES else slab_bytes
-        self.pieces = [SlabPiece(dtype="uint8", begin=0, last=slab_bytes, row_bytes=0)]
-        if not self._slab_bytes:
-            self.pieces = list(starmap(_piece, self._spans.items()))
+        whole = SlabPiece(dtype="uint8", begin=0, last=slab_bytes, row_bytes=0)
+        self.pieces = [whole] if self._slab_bytes else list(starmap(_piece, self._spans.items()))
         own = {span.name for span in spans}
         self._own_names = [name for name in names if name in own]
         marked = [(f.pack.boundaries, f.mask_names) for f in fields if f.pack and f.has_mask]
@@ -186,9 +182,8 @@ def _spans(field: Field, place: FieldPlace) -> Iterator[_Span]:
     if field.pack is not None and field.has_mask:
         yield _Span(_MARKS, torch.uint8, place.valid_offset, field.length)
     elif field.has_mask:
-        yield _Span(
-            field.mask_names[0], torch.bool, place.valid_offset, field.width or field.length
-        )
+        width = field.width or field.length
+        yield _Span(field.mask_names[0], torch.bool, place.valid_offset, width)
 
 
 def _piece(dtype: torch.dtype, spans: Sequence[_Span]) -> SlabPiece:
@@ -274,14 +269,10 @@ def _dense(
 
 def slab_order(fields: Sequence[Field]) -> list[Field]:
     """Return the fields in the order of the slab, where those of a dtype are side by side."""
-    first_of: dict[tuple[str, bool, bool], int] = {}
-    for index, field in enumerate(fields):
-        first_of.setdefault(_kind(field), index)
-    return sorted(fields, key=lambda field: first_of[_kind(field)])
-
-
-def _kind(field: Field) -> tuple[str, bool, bool]:
-    return "int64" if field.num_offsets else field.dtype, field.has_mask, field.num_offsets > 0
+    dtypes = ["int64" if field.num_offsets else field.dtype for field in fields]
+    kinds = [(d, f.has_mask, f.num_offsets > 0) for d, f in zip(dtypes, fields, strict=True)]
+    first_of = {kind: place for place, kind in reversed([*enumerate(kinds)])}
+    return [fields[at] for at in sorted(range(len(fields)), key=lambda at: first_of[kinds[at]])]
 
 
 def batch_names(fields: Sequence[Field]) -> list[str]:

@@ -65,11 +65,8 @@ def _batches_of(by_length: ByLength, row_group: RowGroupLengths) -> list[NDArray
 def _of_buckets(by_length: ByLength, lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     sizes = by_length.bucket_batch_sizes or ()
     bucket = np.searchsorted(np.array(by_length.bucket_boundaries), lengths, side="right")
-    found = []
-    for number, size in enumerate(sizes):
-        rows = np.flatnonzero(bucket == number)
-        found += [rows[begin : begin + size] for begin in range(0, len(rows), size)]
-    return found
+    rows_of = [(np.flatnonzero(bucket == number), size) for number, size in enumerate(sizes)]
+    return [rows[at : at + size] for rows, size in rows_of for at in range(0, len(rows), size)]
 
 
 def group_rows(length_pass: LengthPass, by_length: ByLength, fields: Sequence[Field]) -> Manifest:
@@ -87,7 +84,7 @@ def group_rows(length_pass: LengthPass, by_length: ByLength, fields: Sequence[Fi
         longest = np.array([lengths[rows].max() for rows in batches], np.int64)
         num_rows = np.array([len(rows) for rows in batches], np.int64)
         num_places = int((_padded(by_length, longest) * num_rows).sum())
-        return Counted(len(batches), int(lengths.sum()), num_places, len(lengths))
+        return len(batches), int(lengths.sum()), num_places, len(lengths)
 
     rules: list[object] = [by_length.max_tokens, by_length.max_rows, by_length.multiple_of]
     rules += [by_length.bucket_boundaries, by_length.bucket_batch_sizes]
@@ -115,11 +112,8 @@ class GroupedOpener:
     def names(self) -> list[str]:
         """Keys of a batch, in its order."""
         padded = self.by_length.padding_of
-        names = [
-            key
-            for name in self.rows.names
-            for key in ((name, f"{name}.length") if name in padded else (name,))
-        ]
+        lengths = {name: [f"{name}.length"] for name in padded}
+        names = [key for name in self.rows.names for key in (name, *lengths.get(name, ()))]
         return [*names, ROW_VALID] if self.row_valid else names
 
     def open(self, shares: Sequence[Share], num_workers: int) -> GroupedStream:
@@ -147,13 +141,9 @@ class GroupedOpener:
 def _row_groups(share: Share) -> list[list[int]]:
     """Return the row groups of each window, or of each chunk without windows."""
     windows = share.windows
-    counts = [1] * len(share.num_rows) if windows is None else windows.num_chunks.tolist()
-    found, end = [], 0
-    for count in counts:
-        begin, end = end, end + count
-        has_rows = share.num_rows[begin:end] > 0
-        found.append(list(dict.fromkeys(share.row_group[begin:end][has_rows].tolist())))
-    return found
+    ends = np.arange(len(share.num_rows)) + 1 if windows is None else windows.num_chunks.cumsum()
+    found = np.split(np.where(share.num_rows > 0, share.row_group, -1), ends)[:-1]
+    return [[group for group in dict.fromkeys(one.tolist()) if group >= 0] for one in found]
 
 
 def _whole_row_groups(manifest: Manifest, share: Share) -> Share:
@@ -173,10 +163,7 @@ def _whole_row_groups(manifest: Manifest, share: Share) -> Share:
 
 
 class GroupedStream(Stage):
-    """Delivers the batches of a share, in order, from the row groups of one window at a time.
-
-    An error comes where a row group of its window is read, and closes the stream.
-    """
+    """Delivers the batches of a share from row groups of a window; an error closes it."""
 
     def __init__(self, rows: Stream, opener: GroupedOpener, share: Share) -> None:
         """Read nothing yet."""

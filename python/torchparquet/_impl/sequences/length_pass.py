@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +30,9 @@ from torchparquet._impl.reading.reader_arguments import pack_request
 from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet.errors import ListLengthError
 
-
-class Counted(NamedTuple):
-    """The units that the rows of a row group become; see `PackedRows`."""
-
-    num_units: int
-    num_tokens: int
-    num_places: int
-    num_documents: int
+# What the rows of a row group become; see `PackedRows`.
+Counted: TypeAlias = tuple[int, int, int, int]
+_COUNTS = ("num_units", "num_tokens", "num_places", "num_documents")
 
 
 class RowGroupLengths(NamedTuple):
@@ -81,7 +76,7 @@ class LengthPass:
         told = json.dumps([unit, *rules, [field.sources for field in fields]])
 
         def counts() -> PackedRows:
-            found = np.zeros((len(Counted._fields), manifest.num_row_groups), np.int64)
+            found = np.zeros((len(_COUNTS), manifest.num_row_groups), np.int64)
             totals = np.full((manifest.num_row_groups, 2), -1)
             is_told = manifest.selection is None and self.keys is None and not has_own_names
             # Lists of several columns may differ in length and be as many in all.
@@ -95,13 +90,13 @@ class LengthPass:
             return PackedRows(unit, told, *found)
 
         def encode(rows: PackedRows) -> bytes:
-            return packed({}, {name: getattr(rows, name) for name in Counted._fields})
+            return packed({}, {name: getattr(rows, name) for name in _COUNTS})
 
         def decode(content: bytes) -> PackedRows | None:
             stored = unpacked(content)
             if stored is None:
                 return None
-            made = PackedRows(unit, told, *(stored[1][name] for name in Counted._fields))
+            made = PackedRows(unit, told, *(stored[1][name] for name in _COUNTS))
             if len(made.num_units) != manifest.num_row_groups:
                 raise ValueError("its parts do not belong together")
             return made
@@ -162,7 +157,7 @@ def pack_rows(length_pass: LengthPass, fields: Sequence[Field]) -> Manifest:
 
     def counted(num_sequences: int, num_items: int, num_documents: int) -> Counted:
         num_tokens = num_items + has_separator * num_documents
-        return Counted(num_sequences, num_tokens, num_sequences * length, num_documents)
+        return num_sequences, num_tokens, num_sequences * length, num_documents
 
     def count(row_group: RowGroupLengths) -> Counted:
         lengths = row_group.lengths

@@ -24,13 +24,8 @@ _OPTIONS = {
 }
 # Features of readers that this one has.
 _FEATURES = {
-    "columnMapping",
-    "deletionVectors",
-    "timestampNtz",
-    "typeWidening",
-    "typeWidening-preview",
-    "v2Checkpoint",
-    "vacuumProtocolCheck",
+    *("columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"),
+    *("typeWidening", "typeWidening-preview"),
 }
 
 

@@ -49,7 +49,8 @@ class TableSource:
             raise CorruptFileError(
                 f"the table names {len(self.paths)} files, {len(manifest.files)} were found"
             )
-        names = [self._names_of(leaves) for leaves in manifest.schemas]
+        names_of = self.names or (lambda leaves: [leaf.path for leaf in leaves])
+        names = [[name or "" for name in names_of(leaves)] for leaves in manifest.schemas]
         keys = self._keys_that_no_file_stores(manifest, names)
         columns = () if self.schema is None else tuple(self.schema)
         own = [column for column in columns if column.name not in keys]
@@ -81,11 +82,6 @@ class TableSource:
         if not kept.any():
             raise ValueError("the row groups of the table that are to be read hold no row")
         return manifest.keep(kept)
-
-    def _names_of(self, leaves: Sequence[Leaf]) -> list[str]:
-        if self.names is None:
-            return [leaf.path for leaf in leaves]
-        return [name or "" for name in self.names(leaves)]
 
     def _keys_that_no_file_stores(
         self, manifest: Manifest, all_names: Sequence[Sequence[str]]
