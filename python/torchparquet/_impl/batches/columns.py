@@ -152,13 +152,14 @@ def _check_covered(columns: Sequence[ColumnInFiles], suggest: bool) -> None:
 
 
 def _check_output_names(fields: Sequence[Field]) -> None:
+    masks = {mask for field in fields for mask in field.mask_names}
     for name in [field.name for field in fields]:
         if name in _RESERVED_NAMES:
             raise ValueError(
                 "torchparquet reserves this output name (choose another with "
                 f"columns={{new name: column}}): {name!r}"
             )
-        if any(name in field.mask_names for field in fields):
+        if name in masks:
             raise ValueError(
                 f'nulls="mask" adds the tensor "<name>.valid", and another has that name: {name!r}'
             )
