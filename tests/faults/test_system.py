@@ -52,13 +52,13 @@ WRITERS = {
         torchparquet.ParquetDataset(data, batch_size=10, manifest_cache=out / "manifest")
     """,
     "rewrite": """
-        from torchparquet.tools.rewrite import Rewrite
-        from torchparquet.tools.rewrite.layout import RewriteOptions
+        from torchparquet.cli.rewrite import Rewrite
+        from torchparquet.cli.rewrite.layout import RewriteOptions
         Rewrite([str(data)], out, RewriteOptions()).run(lambda _: None)
     """,
     "shuffled rewrite": """
-        from torchparquet.tools.rewrite import Rewrite
-        from torchparquet.tools.rewrite.layout import RewriteOptions
+        from torchparquet.cli.rewrite import Rewrite
+        from torchparquet.cli.rewrite.layout import RewriteOptions
         Rewrite([str(data)], out, RewriteOptions(shuffle=True)).run(lambda _: None)
     """,
 }

@@ -14,7 +14,7 @@ import pytest
 from tests.fixtures.parquet_files import id_files
 from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet.cli import main
-from torchparquet.tools.bench import OURS, ROUTES, Setting, choose, make_data
+from torchparquet.cli.bench import OURS, ROUTES, Setting, choose, make_sample
 
 QUICK = ("--repeats", "2", "--batch-size", "64", "--batch-size", "100", "--num-threads", "1")
 
@@ -53,8 +53,8 @@ def test_every_byte_is_read(tmp_path: Path) -> None:
     words = np.concatenate([column.to_numpy().view(np.uint64) for column in table.columns])
     expected = int(words.sum())
     for shuffle in (False, True):
-        data = make_data(
-            manifest, ["id", "x"], sample_bytes=1 << 30, shuffle=shuffle, max_memory=1 << 28
+        data = make_sample(
+            manifest, ["id", "x"], sample=1 << 30, shuffle=shuffle, max_memory=1 << 28
         )
         for route in ROUTES.values():
             totals = route(data, Setting(2, 64))()

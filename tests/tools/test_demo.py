@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from torchparquet.cli import main
-from torchparquet.tools.demo import count_wrong
+from torchparquet.cli.demo_rank import count_wrong
 
 DEMO = [sys.executable, "-m", "torchparquet", "demo"]
 NUM_ROWS = 5_000

@@ -212,7 +212,7 @@ def test_plots(capsys: Any, data: Any, tmp_path: Path, name: str, begins: bytes)
 def test_plots_without_their_library_say_what_to_install(
     capsys: Any, data: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("torchparquet.tools.screen.find_spec", lambda name: None)
+    monkeypatch.setattr("torchparquet.cli.screen.find_spec", lambda name: None)
     assert main(["plan", str(data), "--plot", str(tmp_path / "a.png")]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""

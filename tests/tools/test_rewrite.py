@@ -19,8 +19,8 @@ import pytest
 
 from tests.fixtures import thrift_bytes
 from torchparquet.cli import main
-from torchparquet.tools.rewrite.layout import JOURNAL
-from torchparquet.tools.rewrite.output_place import LocalOutput
+from torchparquet.cli.rewrite.layout import JOURNAL
+from torchparquet.cli.rewrite.output_place import LocalOutput
 
 
 def table_of(num_rows: int, first: int = 0) -> pa.Table:

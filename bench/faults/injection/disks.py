@@ -22,8 +22,8 @@ from faults.injection.judging import RIGHT, clear, judged, read_all
 from faults.injection.origin import origin_of
 from faults.injection.reading import CONFIGURATIONS, Collected, DifferenceError, oracle
 from faults.injection.shim import Call, Effect, Fault
-from torchparquet.tools.rewrite import Rewrite
-from torchparquet.tools.rewrite.layout import RewriteOptions
+from torchparquet.cli.rewrite import Rewrite
+from torchparquet.cli.rewrite.layout import RewriteOptions
 
 _CALLS = (Call.OPEN, Call.WRITE, Call.RENAME, Call.CLOSE, Call.TRUNCATE)
 _MAX_CALLS = 25  # of each kind, drawn by the seed

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from torchparquet import __version__
-from torchparquet.cli.arguments import DEBUG, Session
+from torchparquet.cli.arguments import DEBUG
 from torchparquet.errors import one_line, printable
 
 _COMMANDS = ("inspect", "plan", "verify", "bench", "rewrite", "demo")
@@ -67,11 +67,11 @@ application.params.append(DEBUG)
 
 def run(arguments: Sequence[str] | None) -> int:
     """Run one command, and return its exit code."""
-    session = Session()
+    flags: set[str] = set()
     try:
         with _termination_unwinds():
             code: int | None = application.main(
-                arguments, prog_name="torchparquet", standalone_mode=False, obj=session
+                arguments, prog_name="torchparquet", standalone_mode=False, obj=flags
             )
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "torchparquet"
@@ -83,7 +83,7 @@ def run(arguments: Sequence[str] | None) -> int:
         _say("interrupted")
         return _INTERRUPTED
     except Exception as error:
-        if session.debug:
+        if "debug" in flags:
             raise
         _say(f"error: {one_line(error)}")
         for note in getattr(error, "__notes__", ()):

@@ -16,8 +16,8 @@ from torchparquet._impl.files.manifest_reading import read_manifest, walk_footer
 from torchparquet._impl.files.remote.remote_files import RemoteFiles
 from torchparquet._impl.files.remote.storage import Storage, StorageArguments, storage_beside
 from torchparquet._impl.files.remote.urls import is_remote_url, without_credentials
+from torchparquet.cli.columns import read_footer
 from torchparquet.errors import naming
-from torchparquet.tools.footers import read_footer
 
 _BUCKETS = ".buckets"
 

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW
+from torchparquet.cli.rewrite.output_place import LocalOutput
 from torchparquet.errors import one_line
-from torchparquet.tools.rewrite.output_place import LocalOutput
 
 JOURNAL = "_rewrite.json"
 _FORMAT = 1

@@ -13,30 +13,41 @@ from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import click
 import numpy as np
+from rich.console import Console
 
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.files.remote.urls import split_scheme, without_credentials
-from torchparquet.tools.footers import ColumnFacts, PageFacts, read_facts, sampled_row_groups
-from torchparquet.tools.rewrite.input_rows import InputRows, RowStream, ShuffledRows
-from torchparquet.tools.rewrite.layout import (
+from torchparquet.cli.arguments import (
+    Data,
+    number_option,
+    parsed_by,
+    report_command,
+    size_option,
+)
+from torchparquet.cli.columns import ColumnFacts, read_facts, sampled_row_groups
+from torchparquet.cli.rewrite.input_rows import InputRows, RowStream, ShuffledRows
+from torchparquet.cli.rewrite.layout import (
     CODECS,
     Layout,
     RewriteOptions,
     begin,
     begun_layout,
     make_layout,
+    parse_encodings,
 )
-from torchparquet.tools.rewrite.output_files import (
+from torchparquet.cli.rewrite.output_files import (
     FileWriter,
     OutputFile,
     OutputSchema,
     common_schema,
     planned_files,
 )
-from torchparquet.tools.rewrite.output_place import output_place
+from torchparquet.cli.rewrite.output_place import output_place
+from torchparquet.cli.screen import counted, plain, progress, size
 
 Advance = Callable[[int], None]
 
@@ -173,20 +184,19 @@ class Rewrite:
         columns = read_facts(self._manifest, sampled_row_groups(self._manifest)).columns
         names = [leaf.path for leaf in self._leaves]
         encodings = tuple(
-            self._options.encodings.get(name) or _kept_encoding(columns[name].pages)
-            for name in names
+            self._options.encodings.get(name) or _kept_encoding(columns[name]) for name in names
         )
         codecs = tuple(self._options.codec or _kept_codec(columns[name]) for name in names)
         bytes_per_row = max(rows.bytes_per_row() for rows in self._parts.values())
         return make_layout(self._options, self.num_rows, bytes_per_row, encodings, codecs)
 
 
-def _kept_encoding(pages: PageFacts) -> str:
+def _kept_encoding(facts: ColumnFacts) -> str:
     """Return the present encoding of a column; "plain" for a dictionary that fell back."""
-    if pages.keeps_dictionary:
+    if facts.keeps_dictionary:
         return "dictionary"
-    others = {name for name in pages.encodings if name.startswith(("DELTA_", "BYTE_STREAM"))}
-    return others.pop().lower() if len(others) == 1 and others == pages.encodings else "plain"
+    others = {name for name in facts.page_encodings if name.startswith(("DELTA_", "BYTE_STREAM"))}
+    return others.pop().lower() if len(others) == 1 and others == facts.page_encodings else "plain"
 
 
 def _kept_codec(facts: ColumnFacts) -> str:
@@ -229,3 +239,71 @@ def _keys_of(path: str, output: str) -> str:
     return "/".join(
         name for name in PurePosixPath(path).parent.parts if "=" in name and name not in own
     )
+
+
+def _show(console: Console, report: dict[str, Any]) -> None:
+    files = counted(len(report["files"]), "file")
+    groups = counted(report["row_groups"], "row group")
+    console.print(
+        f"{counted(report['rows'], 'row')} in {files} of {groups}, at most "
+        f"{report['row_group_rows']:,} rows each: {plain(report['output'])}"
+    )
+    if report["files_resumed"]:
+        console.print(f"{counted(report['files_resumed'], 'file')} of them from an earlier run")
+    order = f"shuffled by seed {report['seed']}" if report["shuffled"] else "in the same order"
+    console.print(
+        f"{order}; {size(report['input_bytes'])} before, {size(report['output_bytes'])} now"
+    )
+    console.print(f"codec: {', '.join(dict.fromkeys(report['codecs'].values()))}")
+    for change in report["schema_changes"]:
+        console.print(f"[yellow]stored otherwise[/]  {plain(change)}")
+    for key in report["differing_metadata"]:
+        console.print(
+            f"[yellow]metadata[/]  files disagree about {plain(key)}; the first one's is kept"
+        )
+
+
+@report_command(_show)
+@click.option(
+    "--output",
+    required=True,
+    metavar="DIR",
+    help="New directory, or URL of a store. Give the same one again to resume a rewrite.",
+)
+@number_option("--row-group-rows", most=2**31 - 1, help="Rows of each row group.")
+@size_option(
+    "--row-group-bytes",
+    None,
+    "In memory, where --row-group-rows does not say. Default: 64MiB, or what gives 64 row groups "
+    "if that is less.",
+)
+@number_option("--row-groups-per-file", most=2**15 - 1, default=16)
+@click.option("--codec", type=click.Choice(CODECS), help="Default: as each column has it.")
+@click.option("--codec-level", type=int, metavar="N", help="Default: the codec's own.")
+@click.option(
+    *("--encoding", "encodings"),
+    multiple=True,
+    metavar="NAME=ENCODING",
+    callback=parsed_by(parse_encodings),
+    help="Of a column: dictionary, plain, delta_binary_packed, delta_length_byte_array, "
+    "delta_byte_array or byte_stream_split; may be repeated. Others keep theirs, but for "
+    "dictionaries that did not hold, which become plain.",
+)
+@click.option("--no-page-checksums", is_flag=True, help="Write pages without checksums.")
+@click.option("--shuffle", is_flag=True, help="Permute the rows of all files.")
+@number_option("--seed", least=0, most=2**64 - 1, default=0, help="Of the permutation.")
+@size_option(
+    "--max-memory", "1GiB", "Bound of memory; with --shuffle, more of it means fewer reads."
+)
+def command(data: Data, output: str, no_page_checksums: bool, **options: Any) -> dict[str, Any]:
+    """Write the same rows in a layout for training.
+
+    Row groups and files change; the rows do not. Their order stays, or becomes a permutation of all
+    rows. Schema and key-value metadata are kept. A file gets its final name when it is complete.
+    After an interruption, the same command resumes the rewrite. --shuffle temporarily takes as much
+    disk space as the rows do.
+    """
+    wanted = RewriteOptions(page_checksums=not no_page_checksums, **options)
+    rewrite = Rewrite(data.paths, output, wanted, data.storage)
+    with progress("rewriting", rewrite.num_rows * rewrite.passes) as advance:
+        return rewrite.run(advance)

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from torchparquet._impl.files.opening import source_of
 from torchparquet._impl.files.remote.remote_files import RemoteFiles
+from torchparquet.cli.columns import read_footer
+from torchparquet.cli.rewrite.input_rows import RowStream
+from torchparquet.cli.rewrite.layout import Layout, RewriteOptions
+from torchparquet.cli.rewrite.output_place import LocalOutput
 from torchparquet.errors import SchemaMismatchError, naming, one_line
-from torchparquet.tools.footers import read_footer
-from torchparquet.tools.rewrite.input_rows import RowStream
-from torchparquet.tools.rewrite.layout import Layout, RewriteOptions
-from torchparquet.tools.rewrite.output_place import LocalOutput
 
 _ARROW_SCHEMA = b"ARROW:schema"
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.opening import source_of
 from torchparquet._impl.files.remote.remote_files import RemoteFiles
+from torchparquet.cli.rewrite.layout import Layout
 from torchparquet.errors import CastError, naming, one_line, unreadable
-from torchparquet.tools.rewrite.layout import Layout
 
 _READ_BUFFER_BYTES = 1 << 20
 _SAMPLED_ROW_GROUPS = 8
