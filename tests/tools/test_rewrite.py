@@ -346,7 +346,10 @@ sys.exit(main(sys.argv[3:]))
 def run_until(
     number: signal.Signals, step: int, *arguments: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a rewrite that gets a signal at a step: a row group written, or a file named."""
+    """Run a rewrite that gets a signal at a step: a row group written, or a file named.
+
+    The first step finds out the schema.
+    """
     command = [sys.executable, "-c", KILLED, str(step), str(int(number)), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
@@ -354,7 +357,7 @@ def run_until(
 @pytest.mark.parametrize(
     ("shuffle", "steps"),
     # With --shuffle: at a slice, at a row group of the first file, when the second is named.
-    [(False, (5, 6)), (True, (3, 5, 9))],
+    [(False, (6, 7)), (True, (4, 6, 10))],
 )
 @pytest.mark.long
 def test_killed_and_gone_on_with(
@@ -389,7 +392,7 @@ def test_killed_and_gone_on_with(
 @pytest.mark.long
 def test_ctrl_c_ends_cleanly(data: Any, tmp_path: Path) -> None:
     more = ("--row-group-rows", 300, "--row-groups-per-file", 4)
-    done = run_until(signal.SIGINT, 7, "rewrite", data, "--output", tmp_path / "o", *more)
+    done = run_until(signal.SIGINT, 8, "rewrite", data, "--output", tmp_path / "o", *more)
     assert done.returncode == 130
     assert done.stdout == ""
     assert done.stderr == "torchparquet: interrupted\n"

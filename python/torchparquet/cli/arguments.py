@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import read_manifest
-from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.plan.plan_options import requested_window
 from torchparquet._impl.reading.read_options import parse_size
 from torchparquet.cli.columns import readable_columns
@@ -42,7 +42,7 @@ class Data:
     """The data that a command's arguments name."""
 
     paths: Sequence[str]
-    storage: StorageArguments
+    storage: StorageArguments = NO_STORAGE
     columns: Sequence[str] = ()
 
     def manifest(self) -> Manifest:

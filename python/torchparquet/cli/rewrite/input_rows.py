@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.opening import source_of
 from torchparquet._impl.files.remote.remote_files import RemoteFiles
 from torchparquet.cli.rewrite.layout import Layout
+from torchparquet.cli.screen import Advance
 from torchparquet.errors import CastError, naming, one_line, unreadable
 
 _READ_BUFFER_BYTES = 1 << 20
@@ -122,32 +123,6 @@ def _moments(array: Any) -> Iterator[Any]:
         yield from _moments(array.flatten())
 
 
-class RowStream:
-    """A sequence of tables, taken by numbers of rows."""
-
-    def __init__(self, tables: Iterator[Any]) -> None:
-        """Take from `tables`; a thread makes the next one meanwhile."""
-        self._tables = prefetched(tables)
-        self._rest: Any = None
-
-    def take(self, num_rows: int) -> Iterator[Any]:
-        """Yield the next `num_rows` rows, or all that are left."""
-        while num_rows:
-            table = self._rest if self._rest is not None else next(self._tables, None)
-            if table is None:
-                return
-            self._rest = None
-            if table.num_rows > num_rows:
-                self._rest = table.slice(num_rows)
-                table = table.slice(0, num_rows)
-            num_rows -= table.num_rows
-            yield table
-
-    def close(self) -> None:
-        """End the thread."""
-        self._tables.close()
-
-
 def prefetched(items: Iterator[Item]) -> Generator[Item]:
     """Yield the items; a thread makes the next one meanwhile."""
     missing = object()
@@ -156,6 +131,23 @@ def prefetched(items: Iterator[Item]) -> Generator[Item]:
         while (item := pending.result()) is not missing:
             pending = thread.submit(next, items, missing)
             yield item  # type: ignore[misc]
+
+
+def grouped(tables: Iterator[Any], sizes: Iterable[int], advance: Advance) -> Iterator[Any]:
+    """Yield tables of `sizes` rows, made of the next rows of `tables`."""
+    rest: list[Any] = []
+    for size in sizes:
+        parts, left = [], size
+        while left:
+            table = rest.pop() if rest else next(tables, None)
+            if table is None:
+                raise RuntimeError(f"the input has ended {left:,} rows before a row group's end")
+            if table.num_rows > left:
+                rest = [table.slice(left)]
+            parts.append(table.slice(0, left))
+            left -= parts[-1].num_rows
+        yield pa.concat_tables(parts)
+        advance(size)
 
 
 class ShuffledRows:
@@ -172,41 +164,34 @@ class ShuffledRows:
         self._layout = layout
         self._seed = seed
         self._directory = directory
-        self._num_slices = -(-rows.num_rows // layout.slice_rows)
+        begins = range(0, rows.num_rows, layout.slice_rows)
+        self._slices = [range(at, min(at + layout.slice_rows, rows.num_rows)) for at in begins]
 
-    def deal(self, advance: Callable[[int], None]) -> None:
+    def deal(self, advance: Advance) -> None:
         """Write the rows to buckets, except those that an earlier run has written."""
         self._directory.mkdir(exist_ok=True)
-        for index in range(self._num_slices):
+        for index, rows in enumerate(self._slices):
             path = self._path(index)
             if not path.exists():
                 unfinished = path.with_suffix(".tmp")
                 self._write_slice(index, unfinished)
                 os.replace(unfinished, path)  # noqa: PTH105
-            advance(self._slice_rows(index))
+            advance(len(rows))
 
-    def tables(self, begin: int, end: int, piece_rows: int) -> Iterator[Any]:
-        """Yield the rows `[begin, end)` of the permutation as tables of `piece_rows` or fewer."""
-        ends = np.cumsum(self._bucket_rows())
-        bucket = int(np.searchsorted(ends, begin, side="right"))
-        while begin < end:
-            num_rows = int(ends[bucket]) - (int(ends[bucket - 1]) if bucket else 0)
-            first = int(ends[bucket]) - num_rows
-            table = self._bucket(bucket)
-            order = self._generator(_PERMUTES, bucket).permutation(num_rows)
-            stop = min(end, int(ends[bucket]))
-            while begin < stop:
-                until = min(begin + piece_rows, stop)
-                yield table.take(pa.array(order[begin - first : until - first]))
-                begin = until
-            bucket += 1
+    def tables(self, begin: int) -> Iterator[Any]:
+        """Yield the rows of the permutation from `begin` on."""
+        first, piece_rows = 0, self._layout.piece_rows
+        for bucket, end in enumerate(np.cumsum(self._bucket_rows()).tolist()):
+            if begin < end:
+                table = self._bucket(bucket)
+                order = self._generator(_PERMUTES, bucket).permutation(end - first)
+                for at in range(max(begin, first), end, piece_rows):
+                    until = min(at + piece_rows, end)
+                    yield table.take(pa.array(order[at - first : until - first]))
+            first = end
 
     def _path(self, index: int) -> Path:
         return self._directory / f"slice-{index:06}.arrow"
-
-    def _slice_rows(self, index: int) -> int:
-        begin = index * self._layout.slice_rows
-        return min(self._layout.slice_rows, self._rows.num_rows - begin)
 
     def _generator(self, purpose: int, index: int) -> np.random.Generator:
         key = np.array([self._seed, (purpose << 60) | index], np.uint64)
@@ -215,18 +200,18 @@ class ShuffledRows:
     def _buckets_of(self, index: int) -> NDArray[np.int64]:
         """Return the bucket of each row of a slice, int64 `[rows]`."""
         generator = self._generator(_DEALS, index)
-        return generator.integers(0, self._layout.num_buckets, self._slice_rows(index))
+        return generator.integers(0, self._layout.num_buckets, len(self._slices[index]))
 
     def _bucket_rows(self) -> NDArray[np.int64]:
         """Return the rows of each bucket, int64 `[num_buckets]`."""
         counts = np.zeros(self._layout.num_buckets, np.int64)
-        for index in range(self._num_slices):
+        for index in range(len(self._slices)):
             counts += np.bincount(self._buckets_of(index), minlength=len(counts))
         return counts
 
     def _write_slice(self, index: int, path: Path) -> None:
-        begin = index * self._layout.slice_rows
-        pieces = self._rows.tables(begin, begin + self._slice_rows(index), self._layout.piece_rows)
+        rows = self._slices[index]
+        pieces = self._rows.tables(rows.start, rows.stop, self._layout.piece_rows)
         table = pa.concat_tables(prefetched(pieces))
         buckets = self._buckets_of(index)
         counts = np.bincount(buckets, minlength=self._layout.num_buckets)
@@ -242,18 +227,15 @@ class ShuffledRows:
             at = 0
             for count in counts.tolist():
                 # One batch per bucket, also for a bucket without rows.
-                (batch,) = table.slice(at, count).to_batches() or [_no_rows(table.schema)]
+                own = table.slice(at, count).to_batches()
+                (batch,) = own or [pa.RecordBatch.from_pylist([], table.schema)]
                 writer.write_batch(batch)
                 at += count
 
     def _bucket(self, bucket: int) -> Any:
         batches = []
-        for index in range(self._num_slices):
+        for index in range(len(self._slices)):
             path = self._path(index)
             with naming(path), pa.OSFile(str(path)) as file:
                 batches.append(pa.ipc.open_file(file).get_batch(bucket))
         return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
-
-
-def _no_rows(schema: Any) -> Any:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)

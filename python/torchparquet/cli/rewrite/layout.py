@@ -6,9 +6,11 @@ The layout is noted in the output, so that an interrupted rewrite resumes, and n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
 
 from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW
 from torchparquet.cli.rewrite.output_place import LocalOutput
@@ -41,7 +43,7 @@ class RewriteOptions:
     row_groups_per_file: int = 16
     codec: str | None = None
     codec_level: int | None = None
-    encodings: Mapping[str, str] = field(default_factory=dict)
+    encodings: dict[str, str] = field(default_factory=dict)
     page_checksums: bool = True
     shuffle: bool = False
     seed: int = 0
@@ -58,16 +60,12 @@ class RewriteOptions:
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of the output, as JSON values for the journal.
-
-    Attributes:
-        encodings: One of `ENCODINGS` per leaf column, in the order of the files.
-    """
+    """The layout of the output, as JSON values; encodings and codecs are by leaf column."""
 
     row_group_rows: int
     rows_per_file: int
-    encodings: tuple[str, ...]
-    codecs: tuple[str, ...]
+    encodings: list[str]
+    codecs: list[str]
     piece_rows: int
     slice_rows: int
     num_buckets: int
@@ -89,8 +87,8 @@ def make_layout(
     options: RewriteOptions,
     num_rows: int,
     bytes_per_row: float,
-    encodings: tuple[str, ...],
-    codecs: tuple[str, ...],
+    encodings: list[str],
+    codecs: list[str],
 ) -> Layout:
     """Return the layout of `num_rows` rows."""
     rows = options.row_group_rows
@@ -136,15 +134,25 @@ def parse_encodings(texts: Sequence[str]) -> dict[str, str]:
     return encodings
 
 
+def make_request(fingerprint: str, options: RewriteOptions) -> dict[str, Any]:
+    """Return what must be the same when a rewrite resumes, as JSON values."""
+    request = {"fingerprint": fingerprint, **asdict(options)}
+    if options.shuffle:
+        # NumPy's random numbers may change between its releases.
+        return request | {"numpy": np.__version__}
+    del request["seed"]
+    return request
+
+
 def begun_layout(output: LocalOutput, request: dict[str, Any]) -> Layout | None:
     """Return the layout of the rewrite begun in the output; None if none was begun."""
     text = output.read_text(JOURNAL)
     if text is None:
-        others = output.names()
-        if others and others != [JOURNAL + ".tmp"]:
+        # A killed run may leave the beginning of a journal.
+        for other in sorted(set(output.names()) - {f".{JOURNAL}.tmp"}):
             raise ValueError(
                 f"--output must be a directory that is empty or of the same rewrite, "
-                f"{output.shown!r} holds {others[0]!r}"
+                f"{output.shown!r} holds {other!r}"
             )
         return None
     path = f"{output.shown}/{JOURNAL}"
@@ -158,18 +166,14 @@ def begun_layout(output: LocalOutput, request: dict[str, Any]) -> Layout | None:
         ) from None
     if version != _FORMAT:
         raise ValueError(f"{path!r} was written by another version of torchparquet")
-    begun, layout = journal["request"], journal["layout"]
     for key, value in request.items():
-        if begun.get(key) != value:
-            what = (
-                "of other input files, or they have changed"
-                if key == "fingerprint"
-                else f"with {key}={begun.get(key)!r}, not {value!r}"
-            )
+        begun = journal["request"].get(key)
+        if begun != value:
+            what = f"with {key}={begun!r}, not {value!r}"
+            if key == "fingerprint":
+                what = "of other input files, or they have changed"
             raise ValueError(f"{output.shown!r} holds a rewrite {what}; take another --output")
-    return Layout(
-        **{**layout, "encodings": tuple(layout["encodings"]), "codecs": tuple(layout["codecs"])}
-    )
+    return Layout(**journal["layout"])
 
 
 def begin(output: LocalOutput, request: dict[str, Any], layout: Layout) -> None:
