@@ -86,18 +86,6 @@ def _is_given(name: str) -> bool:
     return source is not ParameterSource.DEFAULT
 
 
-def parsed_by(parse: Callable[[Any], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Return a callback of an option whose value a function parses, or refuses by ValueError."""
-
-    def callback(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-        try:
-            return None if value is None else parse(value)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from None
-
-    return callback
-
-
 def _storage(texts: tuple[str, ...]) -> StorageArguments:
     """Return the options of a store from texts such as key=value and client_kwargs.name=value."""
     options: dict[str, Any] = {}
@@ -147,9 +135,23 @@ def number_option(
     return option(*names, type=click.IntRange(least, most), **{"metavar": "N", **more})
 
 
+def parsed_option(
+    name: str, metavar: str, text: str, parse: Callable[[Any], Any], **more: Any
+) -> Callable[[Function], Function]:
+    """Return an option whose value a function parses, or refuses by ValueError."""
+
+    def callback(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        try:
+            return None if value is None else parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return option(*name.split(), metavar=metavar, help=text, callback=callback, **more)
+
+
 def size_option(name: str, default: str | None, text: str) -> Callable[[Function], Function]:
     """Return an option that is a number of bytes, plain or such as 512MiB."""
-    return option(name, default=default, metavar="SIZE", callback=parsed_by(_size), help=text)
+    return parsed_option(name, "SIZE", text, _size, default=default)
 
 
 column_option = click.option(
@@ -158,11 +160,8 @@ column_option = click.option(
     metavar="NAME",
     help="Read this column; may be repeated. Default: all that can be read.",
 )
-plot_option = click.option(
-    "--plot",
-    metavar="FILE",
-    callback=parsed_by(checked_plot),
-    help="Draw the report too: FILE.png or FILE.svg.",
+plot_option = parsed_option(
+    "--plot", "FILE", "Draw the report too: FILE.png or FILE.svg.", checked_plot
 )
 batch_size_option = number_option("--batch-size", default=1024, help="Rows per batch and rank.")
 num_workers_option = number_option(
@@ -180,12 +179,12 @@ _DATASET_OPTIONS = (
     click.option(
         "--shuffle/--no-shuffle", help="Permute row groups and rows, as shuffle=True does."
     ),
-    click.option(
+    parsed_option(
         "--shuffle-window",
-        metavar="K",
-        callback=parsed_by(_window),
-        help='Row groups whose rows are permuted together, or "N rows".  '
+        "K",
+        'Row groups whose rows are permuted together, or "N rows".  '
         "[default: 8, or those that fit memory]",
+        _window,
     ),
     size_option(
         "--max-memory", "1GiB", "Bound of the batches in flight, and so of shuffle windows."
@@ -223,17 +222,14 @@ _DATASET_OPTIONS = (
     ),
     number_option("--max-tokens", help="Entries of a batch by length, padding included."),
     number_option("--max-rows", help="Rows of a batch by length."),
-    click.option(
-        "--bucket-boundaries",
-        metavar="N,...",
-        callback=parsed_by(_numbers),
-        help="Lengths at which the next bucket begins.",
+    parsed_option(
+        "--bucket-boundaries", "N,...", "Lengths at which the next bucket begins.", _numbers
     ),
-    click.option(
+    parsed_option(
         "--bucket-batch-sizes",
-        metavar="N,...",
-        callback=parsed_by(_numbers),
-        help="Rows of a batch of each bucket, one more than there are boundaries.",
+        "N,...",
+        "Rows of a batch of each bucket, one more than there are boundaries.",
+        _numbers,
     ),
     number_option(
         "--multiple-of", default=1, help="Batches by length are padded to a multiple of this."
@@ -261,12 +257,12 @@ DEBUG = click.Option(
 _JSON = click.Option(
     ["--json", "as_json"], is_flag=True, help="Print JSON, and nothing else, on standard output."
 )
-_STORAGE = click.Option(
-    ["--storage-option", "storage"],
+_storage_option = parsed_option(
+    "--storage-option storage",
+    "KEY=VALUE",
+    "Option of the store of the URLs; may be repeated. KEY.NAME sets a nested option.",
+    _storage,
     multiple=True,
-    metavar="KEY=VALUE",
-    callback=parsed_by(_storage),
-    help="Option of the store of the URLs; may be repeated. KEY.NAME sets a nested option.",
 )
 
 
@@ -277,9 +273,8 @@ def report_command(
 
     The exit code is 1 if the report says that something does not hold.
     """
-    paths = click.Argument(
-        ["paths"], nargs=-1, required=needs_paths, metavar="PATH..." if needs_paths else "[PATH...]"
-    )
+    metavar = "PATH..." if needs_paths else "[PATH...]"
+    paths = click.Argument(["paths"], nargs=-1, required=needs_paths, metavar=metavar)
 
     def decorate(function: Callable[..., dict[str, Any]]) -> click.Command:
         @wraps(function)
@@ -293,8 +288,8 @@ def report_command(
                 show(make_console(), report)
             return 0 if report.get("holds", True) else 1
 
-        command = click.command()(run)
-        command.params = [paths, _STORAGE, *command.params, _JSON, DEBUG]
+        command = click.command()(_storage_option(run))
+        command.params = [paths, *command.params, _JSON, DEBUG]
         return command
 
     return decorate

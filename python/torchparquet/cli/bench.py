@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, groupby
-from typing import Any, NamedTuple
+from itertools import chain, groupby, product
+from typing import Any
 
 import click
 import numpy as np
@@ -27,17 +27,11 @@ from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.processors import num_processors
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
-from torchparquet.cli.arguments import (
-    Data,
-    column_option,
-    number_option,
-    plot_option,
-    report_command,
-    size_option,
-)
+from torchparquet.cli import arguments
+from torchparquet.cli.arguments import Data
 from torchparquet.cli.columns import read_facts, read_footer, readable_columns, tensor_of, window_of
 from torchparquet.cli.rewrite.input_rows import prefetched
-from torchparquet.cli.screen import Panel, counted, draw, progress, show_table, size
+from torchparquet.cli.screen import Advance, Panel, counted, draw, progress, show_table, size
 from torchparquet.jagged import Jagged
 
 OURS = "torchparquet"
@@ -49,23 +43,9 @@ _SHORT_PASS_SECONDS = 0.1
 Bytes = NDArray[np.uint8]
 
 
-class Setting(NamedTuple):
-    """One setting of the sweep."""
-
-    num_threads: int
-    batch_size: int
-
-
-class PassTotals(NamedTuple):
-    """The totals of one pass; `checksum`, the sum of all 64-bit words, proves that it read them."""
-
-    rows: int
-    num_bytes: int
-    batches: int
-    checksum: int
-
-
-Pass = Callable[[], PassTotals]
+# Of one pass: rows, bytes, batches, and the sum of all words, which proves that it read them.
+Totals = tuple[int, int, int, int]
+Pass = Callable[[], Totals]
 
 
 def _show(console: Console, report: dict[str, Any]) -> None:
@@ -104,26 +84,28 @@ def _show(console: Console, report: dict[str, Any]) -> None:
         )
 
 
-@report_command(_show)
-@column_option
-@number_option(
+@arguments.report_command(_show)
+@arguments.column_option
+@arguments.number_option(
     "--num-threads",
     most=1024,
     multiple=True,
     help="Try this many; may be repeated.  [default: powers of two up to the processors]",
 )
-@number_option(
+@arguments.number_option(
     *("--batch-size", "batch_sizes"),
     multiple=True,
     default=(1024, 8192, 65536),
     help="Try this one; may be repeated.",
 )
-@number_option("--repeats", default=5, help="Passes; the median counts.")
-@size_option("--sample", "512MiB", "Read the first row groups, up to these compressed bytes.")
+@arguments.number_option("--repeats", default=5, help="Passes; the median counts.")
+@arguments.size_option(
+    "--sample", "512MiB", "Read the first row groups, up to these compressed bytes."
+)
 @click.option("--shuffle", is_flag=True, help="Shuffle rows in windows; pyarrow cannot.")
-@size_option("--max-memory", "1GiB", "Bound of torchparquet's batches in flight.")
+@arguments.size_option("--max-memory", "1GiB", "Bound of torchparquet's batches in flight.")
 @click.option("--no-pyarrow", is_flag=True, help="Do not time pyarrow.")
-@plot_option
+@arguments.plot_option
 def command(
     data: Data,
     num_threads: tuple[int, ...],
@@ -145,14 +127,10 @@ def command(
     processors = num_processors()
     powers = {2**power for power in range(processors.bit_length())}
     threads = num_threads or sorted({*powers, processors})
-    tried = [Setting(count, size) for size in batch_sizes for count in threads]
-    routes = {OURS: ROUTES[OURS]} if no_pyarrow else ROUTES
-    with progress("passes", len(tried) * len(routes) * (repeats + 1)) as advance:
-        timings = [
-            _timed(sample, setting, route, repeats, advance)
-            for setting in tried
-            for route in routes
-        ]
+    routes = [OURS] if no_pyarrow else list(ROUTES)
+    tried = list(product(batch_sizes, threads, routes))
+    with progress("passes", len(tried) * (repeats + 1)) as advance:
+        timings = [_timed(sample, *setting, repeats, advance) for setting in tried]
     rows = sample.manifest.num_rows
     if plot is not None:
         lines: dict[str, list[tuple[float, float]]] = {}
@@ -217,28 +195,28 @@ def make_sample(
 
 
 def _timed(
-    sample: Sample, setting: Setting, route: str, repeats: int, advance: Callable[[int], None]
+    sample: Sample, batch_size: int, num_threads: int, route: str, repeats: int, advance: Advance
 ) -> dict[str, Any]:
     """Return the times of passes, after one to warm up, as JSON values."""
-    once, seconds = ROUTES[route](sample, setting), []
+    once, seconds = ROUTES[route](sample, batch_size, num_threads), []
     for _ in range(repeats + 1):
         begin = time.perf_counter()
-        totals = once()
+        rows, num_bytes, batches, _ = once()
         seconds.append(time.perf_counter() - begin)
-        if totals.rows != sample.manifest.num_rows:
-            raise RuntimeError(
-                f"{route} delivered {totals.rows} rows, footers claim {sample.manifest.num_rows}"
-            )
+        if rows != sample.manifest.num_rows:
+            claimed = sample.manifest.num_rows
+            raise RuntimeError(f"{route} delivered {rows} rows, footers claim {claimed}")
         advance(1)
     median = statistics.median(seconds[1:])
     return {
         "route": route,
-        **setting._asdict(),
+        "num_threads": num_threads,
+        "batch_size": batch_size,
         "seconds": [round(each, 6) for each in seconds[1:]],
         "median_seconds": round(median, 6),
-        "rows_per_second": totals.rows / median,
-        "bytes_per_second": totals.num_bytes / median,
-        "batches": totals.batches,
+        "rows_per_second": rows / median,
+        "bytes_per_second": num_bytes / median,
+        "batches": batches,
     }
 
 
@@ -263,7 +241,7 @@ def choose(timings: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _consumed(batches: Iterable[tuple[int, Iterator[Bytes]]]) -> PassTotals:
+def _consumed(batches: Iterable[tuple[int, Iterator[Bytes]]]) -> Totals:
     """Read the bytes of batches, each of which has a number of rows."""
     num_rows = num_bytes = num_batches = checksum = 0
     for rows, parts in batches:
@@ -273,7 +251,7 @@ def _consumed(batches: Iterable[tuple[int, Iterator[Bytes]]]) -> PassTotals:
             words = len(part) // 8 * 8
             checksum += int(part[:words].view(np.uint64).sum()) + int(part[words:].sum())
             num_bytes += len(part)
-    return PassTotals(num_rows, num_bytes, num_batches, checksum % 2**64)
+    return num_rows, num_bytes, num_batches, checksum % 2**64
 
 
 def _bytes_of_tensors(values: Any) -> Iterator[Bytes]:
@@ -294,9 +272,9 @@ def _bytes_of_array(array: Any) -> Iterator[Bytes]:
             yield from _bytes_of_array(array.dictionary)
 
 
-def _torchparquet_pass(sample: Sample, setting: Setting) -> Pass:
+def _torchparquet_pass(sample: Sample, batch_size: int, num_threads: int) -> Pass:
     """Return a function that reads the sample once; it reuses memory between passes."""
-    rows, batch_size = sample.manifest.row_group_num_rows, setting.batch_size
+    rows = sample.manifest.row_group_num_rows
     options = PlanOptions(batch_size)
     if sample.shuffle:
         window, window_rows = window_of(rows, sample.fields, batch_size, sample.max_memory)
@@ -304,10 +282,10 @@ def _torchparquet_pass(sample: Sample, setting: Setting) -> Pass:
             batch_size, shuffle=True, shuffle_window=window, window_rows=window_rows
         )
     share = EpochPlan(rows, options).share(0)
-    read = ReadOptions(setting.num_threads, sample.max_memory, pin_memory=False)
+    read = ReadOptions(num_threads, sample.max_memory, pin_memory=False)
     source = StreamOpener(sample.manifest, sample.fields, read, False, False)
 
-    def once() -> PassTotals:
+    def once() -> Totals:
         with closing(source.open([share], 1)) as stream:
             columns = (list(batch.values()) for batch in stream)
             return _consumed(
@@ -339,15 +317,15 @@ def _row_groups(sample: Sample, batch_size: int) -> Iterator[Any]:
 
 
 def _pyarrow_pass(
-    batches: Callable[[Sample, int], Iterator[Any]], sample: Sample, setting: Setting
+    batches: Callable[[Sample, int], Iterator[Any]], sample: Sample, batch_size: int, threads: int
 ) -> Pass:
-    def once() -> PassTotals:
+    def once() -> Totals:
         before = pa.cpu_count()
-        pa.set_cpu_count(setting.num_threads)
+        pa.set_cpu_count(threads)
         try:
             return _consumed(
                 (batch.num_rows, chain.from_iterable(map(_bytes_of_array, batch.columns)))
-                for batch in batches(sample, setting.batch_size)
+                for batch in batches(sample, batch_size)
             )
         finally:
             pa.set_cpu_count(before)
@@ -355,7 +333,7 @@ def _pyarrow_pass(
     return once
 
 
-ROUTES: dict[str, Callable[[Sample, Setting], Pass]] = {
+ROUTES: dict[str, Callable[[Sample, int, int], Pass]] = {
     OURS: _torchparquet_pass,
     "pyarrow iter_batches": partial(_pyarrow_pass, _iter_batches),
     "pyarrow row groups, prefetched": partial(_pyarrow_pass, _row_groups),

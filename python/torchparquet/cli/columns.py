@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -45,17 +45,10 @@ _HEADER_BYTES = 1 << 10
 _MAX_SAMPLED_CHUNKS = 512
 _DICTIONARY_ENCODINGS = frozenset(["PLAIN_DICTIONARY", "RLE_DICTIONARY"])
 # parquet.thrift, Encoding.
-_ENCODINGS = {
-    0: "PLAIN",
-    2: "PLAIN_DICTIONARY",
-    3: "RLE",
-    4: "BIT_PACKED",
-    5: "DELTA_BINARY_PACKED",
-    6: "DELTA_LENGTH_BYTE_ARRAY",
-    7: "DELTA_BYTE_ARRAY",
-    8: "RLE_DICTIONARY",
-    9: "BYTE_STREAM_SPLIT",
-}
+_ENCODINGS = (
+    *("PLAIN", "GROUP_VAR_INT", "PLAIN_DICTIONARY", "RLE", "BIT_PACKED", "DELTA_BINARY_PACKED"),
+    *("DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY", "RLE_DICTIONARY", "BYTE_STREAM_SPLIT"),
+)
 
 
 def tensor_of(name: str, manifest: Manifest | Schemas) -> Tensor:
@@ -150,7 +143,8 @@ class ColumnFacts:
                 has_dictionary = True
                 self.most_words = max(self.most_words, header.num_values)
             elif header.is_data:
-                encodings.add(_ENCODINGS.get(header.encoding, f"encoding {header.encoding}"))
+                code = header.encoding
+                encodings.add(_ENCODINGS[code] if code < len(_ENCODINGS) else f"encoding {code}")
         self.num_chunks += 1
         self.page_encodings |= encodings
         self.with_dictionary += has_dictionary
@@ -162,13 +156,12 @@ class ColumnFacts:
         return 0 < self.num_chunks == self.with_dictionary and not self.fallbacks
 
 
-@dataclass
-class FooterFacts:
+class FooterFacts(NamedTuple):
     """Facts from the footers of a data set."""
 
-    columns: dict[str, ColumnFacts] = field(default_factory=dict)
-    row_group_bytes: list[int] = field(default_factory=list)
-    writers: Counter[str] = field(default_factory=Counter)
+    columns: dict[str, ColumnFacts]
+    row_group_bytes: list[int]
+    writers: Counter[str]
 
 
 def null_count(chunk: Any) -> int | None:
@@ -246,7 +239,7 @@ def read_facts(
     manifest: Manifest, wanted: Container[int], advance: Callable[[int], None] = lambda _: None
 ) -> FooterFacts:
     """Read the footers of all files, and the page headers of the wanted row groups."""
-    facts = FooterFacts()
+    facts = FooterFacts({}, [], Counter())
     for index, path in enumerate(manifest.files):
         metadata = read_footer(path, manifest.remote)
         leaves = manifest.schemas[int(manifest.file_schema[index])]

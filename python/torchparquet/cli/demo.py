@@ -18,13 +18,8 @@ from rich.console import Console
 
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.processors import num_processors
-from torchparquet.cli.arguments import (
-    Data,
-    batch_size_option,
-    number_option,
-    option,
-    report_command,
-)
+from torchparquet.cli import arguments
+from torchparquet.cli.arguments import Data
 from torchparquet.cli.screen import counted, make_console, plain, show_table
 
 _MAX_FEATURES = 16
@@ -66,9 +61,7 @@ def write_lineitem(directory: Path, scale_factor: float) -> Path:
                 *(f"--parts={len(_PARTS)}", f"--part={number}", f"--row-group-bytes={group_bytes}"),
                 *([f"--column-encoding={encodings}"] if encodings else []),
             ]
-            done = subprocess.run(  # noqa: S603
-                command, capture_output=True, text=True, errors="replace", check=False
-            )
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace")  # noqa: S603
             if done.returncode != 0:
                 last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
                 raise RuntimeError(f"tpchgen-cli failed (exit code {done.returncode}): {last}")
@@ -168,11 +161,11 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     console.print(holds)
 
 
-@report_command(_show, needs_paths=False)
-@number_option("--nproc", default=2, help="Ranks.")
-@number_option("--epochs", default=2)
-@batch_size_option
-@option(
+@arguments.report_command(_show, needs_paths=False)
+@arguments.number_option("--nproc", default=2, help="Ranks.")
+@arguments.number_option("--epochs", default=2)
+@arguments.batch_size_option
+@arguments.option(
     "--scale-factor",
     type=click.FloatRange(0, 1e6, min_open=True, max_open=True),
     default=0.1,

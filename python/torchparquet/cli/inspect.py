@@ -13,14 +13,8 @@ from rich.console import Console
 
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW
-from torchparquet.cli.arguments import (
-    Data,
-    batch_size_option,
-    num_workers_option,
-    report_command,
-    size_option,
-    world_size_option,
-)
+from torchparquet.cli import arguments
+from torchparquet.cli.arguments import Data
 from torchparquet.cli.columns import (
     ColumnFacts,
     Tensor,
@@ -99,11 +93,11 @@ class _Use:
     max_memory: int
 
 
-@report_command(_show)
-@world_size_option
-@num_workers_option
-@batch_size_option
-@size_option("--max-memory", "1GiB", "`max_memory` of the data set; for the advice.")
+@arguments.report_command(_show)
+@arguments.world_size_option
+@arguments.num_workers_option
+@arguments.batch_size_option
+@arguments.size_option("--max-memory", "1GiB", "`max_memory` of the data set; for the advice.")
 @click.option("--all-pages", is_flag=True, help="Look at every page instead of a sample.")
 def command(data: Data, *, all_pages: bool, num_workers: int, **use: int) -> dict[str, Any]:
     """Show the contents of files, and what could be better.

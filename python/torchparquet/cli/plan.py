@@ -13,13 +13,8 @@ from torchparquet._impl.plan.plan_options import ANY_CHUNKS
 from torchparquet._impl.plan.share import Share
 from torchparquet._impl.ranks.distribution import per_rank, prorated
 from torchparquet._impl.sequences.delivered_rows import first_windows
-from torchparquet.cli.arguments import (
-    Data,
-    dataset_options,
-    plot_option,
-    report_command,
-    world_size_option,
-)
+from torchparquet.cli import arguments
+from torchparquet.cli.arguments import Data
 from torchparquet.cli.screen import Panel, counted, draw, several, show_table, size
 
 _MAX_TABLE_RANKS = 32
@@ -75,10 +70,10 @@ def _unit_of(report: dict[str, Any]) -> str:
     return unit
 
 
-@report_command(_show)
-@world_size_option
-@dataset_options
-@plot_option
+@arguments.report_command(_show)
+@arguments.world_size_option
+@arguments.dataset_options
+@arguments.plot_option
 def command(
     data: Data, world_size: int, num_workers: int, plot: str | None, **order: Any
 ) -> dict[str, Any]:

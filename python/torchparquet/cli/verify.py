@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import click
@@ -12,7 +13,6 @@ import numpy as np
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 from rich.console import Console
 
-from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.files.discovery import find_sources
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import walk_footers
@@ -259,17 +259,8 @@ def _audit_world(
     }
 
 
-@dataclass(frozen=True)
-class _Column:
-    """A column as the stream delivers it; `nulls` is what the footer says of each row group."""
-
-    path: str
-    field: Field
-    nulls: tuple[int | None, ...]
-
-
 class _FileDecoder:
-    """Decodes one file as a whole, or piece by piece if that fails."""
+    """Decodes one file as a whole, or piece by piece if that fails; columns are numbers."""
 
     def __init__(self, manifest: Manifest, options: ReadOptions) -> None:
         """Read the footer."""
@@ -278,21 +269,11 @@ class _FileDecoder:
         metadata = read_footer(self._path, manifest.remote)
         self._groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
         self._leaves = manifest.schemas[int(manifest.file_schema[0])]
-        self._columns: list[_Column] = []
-        self._others: dict[int, str] = {}
+        # Numbers are names too: a column "a.valid" would collide with the mask of "a".
         schemas = Schemas(manifest)
-        for index, leaf in enumerate(self._leaves):
-            _, made = tensor_of(leaf.path, schemas)
-            if made is None:
-                self._others[index] = leaf.path
-                continue
-            # Footers count an empty list as a null too.
-            counts = (
-                None if leaf.num_lists else null_count(of.column(index)) for of in self._groups
-            )
-            # Numbers stand for names: a column "a.valid" would collide with the mask of "a".
-            field = replace(made, name=str(index))
-            self._columns.append(_Column(leaf.path, field, tuple(counts)))
+        made = [tensor_of(leaf.path, schemas)[1] for leaf in self._leaves]
+        self._fields = {at: replace(of, name=str(at)) for at, of in enumerate(made) if of}
+        self._others = [at for at, of in enumerate(made) if not of]
 
     def check(self, report: dict[str, Any], advance: Advance) -> None:
         """Decode everything, and add what is found."""
@@ -304,7 +285,7 @@ class _FileDecoder:
             left -= rows
             advance(rows)
 
-        failures = self._failures(self._columns, range(manifest.num_row_groups), forward)
+        failures = self._failures(list(self._fields), range(manifest.num_row_groups), forward)
         advance(left)
         failures += self._failures_by_pyarrow()
         pages = ColumnFacts()
@@ -316,7 +297,8 @@ class _FileDecoder:
                         pages.add_pages(headers)
         except OSError as error:
             failures = failures or [_failure(self._path, error)]
-        names = dict.fromkeys([*report["columns_by_pyarrow"], *self._others.values()])
+        others = (self._leaves[index].path for index in self._others)
+        names = dict.fromkeys([*report["columns_by_pyarrow"], *others])
         report["failures"] += failures
         report["rows"] += manifest.num_rows
         report["columns"] = max(report["columns"], len(self._leaves))
@@ -325,13 +307,14 @@ class _FileDecoder:
         report["pages_with_checksum"] += pages.num_checksums
 
     def _failures(
-        self, columns: Sequence[_Column], groups: Sequence[int], advance: Advance = lambda _: None
+        self, columns: Sequence[int], groups: Sequence[int], advance: Advance = lambda _: None
     ) -> list[Failure]:
         """Decode columns of row groups; what fails is decoded piece by piece, to name its place."""
         try:
             faults = list(self._faults(columns, groups, advance))
         except Exception as error:  # whatever fails, its row group names it
-            faults = [(columns[0].path if len(columns) == 1 else None, one_line(error))]
+            path = self._leaves[columns[0]].path if len(columns) == 1 else None
+            faults = [(path, one_line(error))]
         if not faults:
             return []
         if len(groups) > 1:
@@ -345,14 +328,14 @@ class _FileDecoder:
         ]
 
     def _faults(
-        self, columns: Sequence[_Column], groups: Sequence[int], advance: Advance
+        self, columns: Sequence[int], groups: Sequence[int], advance: Advance
     ) -> Iterator[tuple[str | None, str]]:
         """Decode columns of row groups; yield each contradiction to the footer with its column."""
         kept = np.isin(np.arange(self._manifest.num_row_groups), groups)
         manifest = self._manifest.keep(kept)
         if manifest.num_rows == 0 or not columns:
             return
-        fields = tuple(column.field for column in columns)
+        fields = tuple(self._fields[column] for column in columns)
         memory = self._options.memory_per_worker(1)
         of_row = window_memory(fields, _BATCH_ROWS, memory, row_ids=False, row_valid=False)
         fitting = int(memory / _BATCHES_IN_MEMORY / of_row.bytes_per_row)
@@ -364,27 +347,29 @@ class _FileDecoder:
                 num_rows = len(batch[field.name])
                 read[at] += num_rows, num_rows - int(batch[f"{field.name}.valid"].sum())
             advance(num_rows)
+        stored = [self._groups[at] for at in self._manifest.row_group_in_file[kept].tolist()]
         for column, (rows, nulls) in zip(columns, read.tolist(), strict=True):
-            known = [column.nulls[at] for at in self._manifest.row_group_in_file[kept].tolist()]
+            leaf = self._leaves[column]
+            known = [null_count(group.column(column)) for group in stored]
             claims = [(manifest.num_rows, rows, "rows")]
-            if None not in known:
+            # Footers count an empty list as a null too.
+            if None not in known and not leaf.num_lists:
                 claims.append((sum(count or 0 for count in known), nulls, "nulls"))
             for claimed, own, what in claims:
                 if claimed != own:
-                    yield column.path, f"the footer claims {claimed} {what}, {own} were read"
+                    yield leaf.path, f"the footer claims {claimed} {what}, {own} were read"
 
     def _failures_by_pyarrow(self) -> Iterator[Failure]:
-        for index, path in self._others.items():
-            for number, group in enumerate(self._groups):
-                stored = group.column(index).path_in_schema
-                source = source_of(self._path, self._manifest.remote)
-                options = {"pre_buffer": False, "page_checksum_verification": True}
-                try:
-                    with pq.ParquetFile(source, **options) as file:
-                        batches = file.iter_batches(_BATCH_ROWS, [number], [stored])
-                        rows = sum(batch.num_rows for batch in batches)
-                    if rows != group.num_rows:
-                        claim = f"the footer claims {group.num_rows} rows, {rows} were read"
-                        raise ValueError(claim)
-                except Exception as error:
-                    yield _failure(self._path, f"by pyarrow: {one_line(error)}", number, path)
+        for index, (number, group) in product(self._others, enumerate(self._groups)):
+            source = source_of(self._path, self._manifest.remote)
+            options = {"pre_buffer": False, "page_checksum_verification": True}
+            try:
+                with pq.ParquetFile(source, **options) as file:
+                    stored = [group.column(index).path_in_schema]
+                    batches = file.iter_batches(_BATCH_ROWS, [number], stored)
+                    rows = sum(batch.num_rows for batch in batches)
+                if rows != group.num_rows:
+                    raise ValueError(f"the footer claims {group.num_rows} rows, {rows} were read")
+            except Exception as error:
+                text = f"by pyarrow: {one_line(error)}"
+                yield _failure(self._path, text, number, self._leaves[index].path)

@@ -20,13 +20,8 @@ from rich.console import Console
 
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.remote.urls import split_scheme, without_credentials
-from torchparquet.cli.arguments import (
-    Data,
-    number_option,
-    parsed_by,
-    report_command,
-    size_option,
-)
+from torchparquet.cli import arguments
+from torchparquet.cli.arguments import Data
 from torchparquet.cli.columns import ColumnFacts, read_facts, sampled_row_groups
 from torchparquet.cli.rewrite.input_rows import InputRows, ShuffledRows, grouped, prefetched
 from torchparquet.cli.rewrite.layout import (
@@ -72,36 +67,36 @@ def _show(console: Console, report: dict[str, Any]) -> None:
         )
 
 
-@report_command(_show)
+@arguments.report_command(_show)
 @click.option(
     "--output",
     required=True,
     metavar="DIR",
     help="New directory, or URL of a store. Give the same one again to resume a rewrite.",
 )
-@number_option("--row-group-rows", most=2**31 - 1, help="Rows of each row group.")
-@size_option(
+@arguments.number_option("--row-group-rows", most=2**31 - 1, help="Rows of each row group.")
+@arguments.size_option(
     "--row-group-bytes",
     None,
     "In memory, where --row-group-rows does not say. Default: 64MiB, or what gives 64 row groups "
     "if that is less.",
 )
-@number_option("--row-groups-per-file", most=2**15 - 1, default=16)
+@arguments.number_option("--row-groups-per-file", most=2**15 - 1, default=16)
 @click.option("--codec", type=click.Choice(CODECS), help="Default: as each column has it.")
 @click.option("--codec-level", type=int, metavar="N", help="Default: the codec's own.")
-@click.option(
-    *("--encoding", "encodings"),
-    multiple=True,
-    metavar="NAME=ENCODING",
-    callback=parsed_by(parse_encodings),
-    help="Of a column: dictionary, plain, delta_binary_packed, delta_length_byte_array, "
+@arguments.parsed_option(
+    "--encoding encodings",
+    "NAME=ENCODING",
+    "Of a column: dictionary, plain, delta_binary_packed, delta_length_byte_array, "
     "delta_byte_array or byte_stream_split; may be repeated. Others keep theirs, but for "
     "dictionaries that did not hold, which become plain.",
+    parse_encodings,
+    multiple=True,
 )
 @click.option("--no-page-checksums", is_flag=True, help="Write pages without checksums.")
 @click.option("--shuffle", is_flag=True, help="Permute the rows of all files.")
-@number_option("--seed", least=0, most=2**64 - 1, default=0, help="Of the permutation.")
-@size_option(
+@arguments.number_option("--seed", least=0, most=2**64 - 1, default=0, help="Of the permutation.")
+@arguments.size_option(
     "--max-memory", "1GiB", "Bound of memory; with --shuffle, more of it means fewer reads."
 )
 def command(data: Data, output: str, no_page_checksums: bool, **options: Any) -> dict[str, Any]:
