@@ -19,7 +19,7 @@ import pytest
 
 from tests.fixtures import thrift_bytes
 from torchparquet.cli import main
-from torchparquet.cli.rewrite.layout import JOURNAL
+from torchparquet.cli.rewrite.output import JOURNAL
 from torchparquet.cli.rewrite.output_place import LocalOutput
 
 

@@ -1,7 +1,7 @@
 """`torchparquet rewrite`: write the same rows in a layout for training.
 
-`layout` has the user's options and what follows from them. `input_rows` reads and permutes, and
-`output` writes to an `output_place`.
+`output` has the user's options, what follows from them, and writes to an `output_place`.
+`input_rows` reads and permutes.
 """
 
 from __future__ import annotations
@@ -23,20 +23,18 @@ from torchparquet._impl.files.remote.urls import split_scheme, without_credentia
 from torchparquet.cli import arguments
 from torchparquet.cli.arguments import Data
 from torchparquet.cli.columns import ColumnFacts, read_facts, sampled_row_groups
-from torchparquet.cli.rewrite.input_rows import InputRows, ShuffledRows, grouped, prefetched
-from torchparquet.cli.rewrite.layout import (
+from torchparquet.cli.rewrite.input_rows import InputRows, deal, grouped, prefetched, shuffled
+from torchparquet.cli.rewrite.output import (
     CODECS,
     Layout,
     RewriteOptions,
     begin,
     begun_layout,
+    common_schema,
+    is_there,
     make_layout,
     make_request,
     parse_encodings,
-)
-from torchparquet.cli.rewrite.output import (
-    common_schema,
-    is_there,
     planned_files,
     write_file,
     writer_options,
@@ -113,6 +111,11 @@ def command(data: Data, output: str, no_page_checksums: bool, **options: Any) ->
 
 def rewrite(data: Data, output: str, options: RewriteOptions) -> dict[str, Any]:
     """Write the files that the output lacks, and return a report as JSON values."""
+    if options.codec is None and options.codec_level is not None:
+        raise ValueError(
+            "codec_level needs a codec (--codec), since columns keep theirs without one; got "
+            f"level {options.codec_level}"
+        )
     place, manifest = output_place(output, data), data.manifest()
     _check_apart(data.paths, manifest, place.root)
     with_rows = np.flatnonzero(manifest.file_num_rows).tolist()
@@ -153,9 +156,8 @@ def rewrite(data: Data, output: str, options: RewriteOptions) -> dict[str, Any]:
             first = rows.num_rows - sum(file.num_rows for file in missing)
             advance(first)
             if options.shuffle and missing:
-                shuffled = ShuffledRows(rows, layout, options.seed, buckets)
-                shuffled.deal(advance)
-                tables = shuffled.tables(first)
+                dealt = deal(rows, layout, options.seed, buckets, advance)
+                tables = shuffled(*dealt, layout, options.seed, first)
             else:
                 tables = rows.tables(first, rows.num_rows, layout.piece_rows)
             sizes = [size for file in missing for size in file.row_groups]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.opening import source_of
 from torchparquet._impl.files.remote.remote_files import RemoteFiles
-from torchparquet.cli.rewrite.layout import Layout
+from torchparquet.cli.rewrite.output import Layout
 from torchparquet.cli.screen import Advance
 from torchparquet.errors import CastError, naming, one_line, unreadable
 
@@ -72,13 +72,11 @@ class InputRows:
         manifest = self._manifest
         path = manifest.files[int(manifest.row_group_file[row_group])]
         number = int(manifest.row_group_in_file[row_group])
-        options = {
-            "pre_buffer": False,
-            "buffer_size": _READ_BUFFER_BYTES,
-            "page_checksum_verification": True,
-        }
+        options = {"buffer_size": _READ_BUFFER_BYTES, "page_checksum_verification": True}
         try:
-            with pq.ParquetFile(source_of(path, manifest.remote), **options) as opened:
+            with pq.ParquetFile(
+                source_of(path, manifest.remote), pre_buffer=False, **options
+            ) as opened:
                 columns = map(opened.schema.column, range(len(opened.schema)))
                 int96 = [column.path for column in columns if column.physical_type == "INT96"]
                 if int96:
@@ -99,8 +97,7 @@ def _check_int96(path: str, row_group: int, names: list[str], remote: RemoteFile
         for batch in file.iter_batches(_MAX_CHECKED_ROWS, [row_group], names):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 for part in _moments(column):
-                    extremes = pc.min_max(part.cast(pa.int64())).as_py()
-                    for value in extremes.values():
+                    for value in pc.min_max(part.cast(pa.int64())).as_py().values():
                         if value is not None and abs(value) >= _INT96_SECONDS:
                             raise CastError(
                                 "a moment stored as INT96 does not fit int64 nanoseconds: "
@@ -150,92 +147,79 @@ def grouped(tables: Iterator[Any], sizes: Iterable[int], advance: Advance) -> It
         advance(size)
 
 
-class ShuffledRows:
-    """The rows of the input in a random order; buckets are files in a directory.
+def deal(
+    rows: InputRows, layout: Layout, seed: int, directory: Path, advance: Advance
+) -> tuple[list[Path], NDArray[np.int64]]:
+    """Write each row to a random bucket, except the slices that an earlier run has written.
 
-    Each row goes to a random bucket, and the rows of a bucket are permuted in memory. Every
-    permutation of all rows is equally likely. Source: Rao, "Generation of random permutations of
-    given number of elements using random sampling numbers" (Sankhya, 1961).
+    Returns:
+        The files of slices of the input, each with a batch for every bucket; the rows of buckets.
     """
+    directory.mkdir(exist_ok=True)
+    paths, sizes = [], np.zeros(layout.num_buckets, np.int64)
+    for index, begin in enumerate(range(0, rows.num_rows, layout.slice_rows)):
+        end = min(begin + layout.slice_rows, rows.num_rows)
+        buckets = _generator(seed, _DEALS, index).integers(0, layout.num_buckets, end - begin)
+        counts = np.bincount(buckets, minlength=layout.num_buckets)
+        sizes += counts
+        paths.append(directory / f"slice-{index:06}.arrow")
+        if not paths[-1].exists():
+            pieces = rows.tables(begin, end, layout.piece_rows)
+            unfinished = paths[-1].with_suffix(".tmp")
+            _write_slice(unfinished, pieces, np.argsort(buckets, kind="stable"), counts)
+            os.replace(unfinished, paths[-1])  # noqa: PTH105
+        advance(end - begin)
+    return paths, sizes
 
-    def __init__(self, rows: InputRows, layout: Layout, seed: int, directory: Path) -> None:
-        """Prepare to shuffle; reads and writes nothing yet."""
-        self._rows = rows
-        self._layout = layout
-        self._seed = seed
-        self._directory = directory
-        begins = range(0, rows.num_rows, layout.slice_rows)
-        self._slices = [range(at, min(at + layout.slice_rows, rows.num_rows)) for at in begins]
 
-    def deal(self, advance: Advance) -> None:
-        """Write the rows to buckets, except those that an earlier run has written."""
-        self._directory.mkdir(exist_ok=True)
-        for index, rows in enumerate(self._slices):
-            path = self._path(index)
-            if not path.exists():
-                unfinished = path.with_suffix(".tmp")
-                self._write_slice(index, unfinished)
-                os.replace(unfinished, path)  # noqa: PTH105
-            advance(len(rows))
+def shuffled(
+    paths: list[Path], sizes: NDArray[np.int64], layout: Layout, seed: int, begin: int
+) -> Iterator[Any]:
+    """Yield the rows of all buckets, permuted within each, from `begin` on.
 
-    def tables(self, begin: int) -> Iterator[Any]:
-        """Yield the rows of the permutation from `begin` on."""
-        first, piece_rows = 0, self._layout.piece_rows
-        for bucket, end in enumerate(np.cumsum(self._bucket_rows()).tolist()):
-            if begin < end:
-                table = self._bucket(bucket)
-                order = self._generator(_PERMUTES, bucket).permutation(end - first)
-                for at in range(max(begin, first), end, piece_rows):
-                    until = min(at + piece_rows, end)
-                    yield table.take(pa.array(order[at - first : until - first]))
-            first = end
+    Every permutation of all rows is equally likely. Source: Rao, "Generation of random permutations
+    of given number of elements using random sampling numbers" (Sankhya, 1961).
+    """
+    first = 0
+    for bucket, end in enumerate(np.cumsum(sizes).tolist()):
+        if begin < end:
+            table = _read_bucket(paths, bucket)
+            order = _generator(seed, _PERMUTES, bucket).permutation(end - first)
+            for at in range(max(begin, first), end, layout.piece_rows):
+                until = min(at + layout.piece_rows, end)
+                yield table.take(pa.array(order[at - first : until - first]))
+        first = end
 
-    def _path(self, index: int) -> Path:
-        return self._directory / f"slice-{index:06}.arrow"
 
-    def _generator(self, purpose: int, index: int) -> np.random.Generator:
-        key = np.array([self._seed, (purpose << 60) | index], np.uint64)
-        return np.random.Generator(np.random.Philox(key=key))
+def _generator(seed: int, purpose: int, index: int) -> np.random.Generator:
+    key = np.array([seed, (purpose << 60) | index], np.uint64)
+    return np.random.Generator(np.random.Philox(key=key))
 
-    def _buckets_of(self, index: int) -> NDArray[np.int64]:
-        """Return the bucket of each row of a slice, int64 `[rows]`."""
-        generator = self._generator(_DEALS, index)
-        return generator.integers(0, self._layout.num_buckets, len(self._slices[index]))
 
-    def _bucket_rows(self) -> NDArray[np.int64]:
-        """Return the rows of each bucket, int64 `[num_buckets]`."""
-        counts = np.zeros(self._layout.num_buckets, np.int64)
-        for index in range(len(self._slices)):
-            counts += np.bincount(self._buckets_of(index), minlength=len(counts))
-        return counts
+def _write_slice(
+    path: Path, pieces: Iterator[Any], order: NDArray[np.int64], counts: NDArray[np.int64]
+) -> None:
+    table = pa.concat_tables(prefetched(pieces))
+    # The file format takes one dictionary for all batches.
+    table = table.unify_dictionaries().take(pa.array(order)).combine_chunks()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with (
+        naming(path),
+        path.open("wb") as file,
+        pa.ipc.new_file(file, table.schema, options=options) as writer,
+    ):
+        at = 0
+        for count in counts.tolist():
+            # One batch per bucket, also for a bucket without rows.
+            own = table.slice(at, count).to_batches()
+            (batch,) = own or [pa.RecordBatch.from_pylist([], table.schema)]
+            writer.write_batch(batch)
+            at += count
 
-    def _write_slice(self, index: int, path: Path) -> None:
-        rows = self._slices[index]
-        pieces = self._rows.tables(rows.start, rows.stop, self._layout.piece_rows)
-        table = pa.concat_tables(prefetched(pieces))
-        buckets = self._buckets_of(index)
-        counts = np.bincount(buckets, minlength=self._layout.num_buckets)
-        order = pa.array(np.argsort(buckets, kind="stable"))
-        # The file format takes one dictionary for all batches.
-        table = table.unify_dictionaries().take(order).combine_chunks()
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with (
-            naming(path),
-            path.open("wb") as file,
-            pa.ipc.new_file(file, table.schema, options=options) as writer,
-        ):
-            at = 0
-            for count in counts.tolist():
-                # One batch per bucket, also for a bucket without rows.
-                own = table.slice(at, count).to_batches()
-                (batch,) = own or [pa.RecordBatch.from_pylist([], table.schema)]
-                writer.write_batch(batch)
-                at += count
 
-    def _bucket(self, bucket: int) -> Any:
-        batches = []
-        for index in range(len(self._slices)):
-            path = self._path(index)
-            with naming(path), pa.OSFile(str(path)) as file:
-                batches.append(pa.ipc.open_file(file).get_batch(bucket))
-        return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+def _read_bucket(paths: list[Path], bucket: int) -> Any:
+    batches = []
+    for path in paths:
+        with naming(path), pa.OSFile(str(path)) as file:
+            batches.append(pa.ipc.open_file(file).get_batch(bucket))
+    return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
