@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchparquet._impl.metrics.read_metrics import Metrics
-from torchparquet.frameworks.loaders import source_of
+from torchparquet.frameworks import source_of
 
 
 class Interval:
