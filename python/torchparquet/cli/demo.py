@@ -24,8 +24,7 @@ from torchparquet.cli.screen import counted, make_console, plain, show_table
 
 _MAX_FEATURES = 16
 _MAX_LAST_LINES = 40
-_ROWS_PER_SCALE_FACTOR = 6_000_000
-_WRITTEN_BYTES_PER_ROW = 66
+_BYTES_PER_SCALE_FACTOR = 6_000_000 * 66
 _MAX_ROW_GROUP_BYTES = 64_000_000
 # Codec, encodings and number of row groups of each file, chosen so that whole row groups cannot
 # be dealt evenly.
@@ -50,7 +49,7 @@ def write_lineitem(directory: Path, scale_factor: float) -> Path:
             "or give paths of your own files"
         )
     directory.mkdir(parents=True, exist_ok=True)
-    part_bytes = scale_factor * _ROWS_PER_SCALE_FACTOR / len(_PARTS) * _WRITTEN_BYTES_PER_ROW
+    part_bytes = scale_factor * _BYTES_PER_SCALE_FACTOR / len(_PARTS)
     # Renamed when complete, so that no run takes the files of an interrupted one for data.
     with tempfile.TemporaryDirectory(prefix=".lineitem-", dir=directory) as unfinished:
         for number, (codec, encodings, num_row_groups) in enumerate(_PARTS, 1):
@@ -98,8 +97,8 @@ def _run_ranks(directory: Path, num_ranks: int, is_quiet: bool, **job: Any) -> A
         *("-m", "torchparquet.cli.demo_rank", str(directory)),
     ]
     # torch leaves caches in TMPDIR, which go with the job.
-    threads = str(max(1, num_processors() // num_ranks))
-    defaults = {"OMP_NUM_THREADS": threads, "GLOO_SOCKET_IFNAME": "lo"}
+    defaults = {"GLOO_SOCKET_IFNAME": "lo"}
+    defaults["OMP_NUM_THREADS"] = str(max(1, num_processors() // num_ranks))
     environment = {**defaults, **os.environ, "TMPDIR": str(directory)}
     output = subprocess.DEVNULL if is_quiet else None
     with (directory / "launcher.log").open("wb") as log:
@@ -157,8 +156,7 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     for epoch in report["epochs"]:
         for is_well, finding in _findings(epoch):
             console.print(f"{'[green]ok[/]   ' if is_well else '[red]FAIL[/] '} {plain(finding)}")
-    holds = "[bold]The audit holds.[/]" if report["holds"] else "[bold red]The audit FAILS.[/]"
-    console.print(holds)
+    console.print(f"[bold]The audit {'holds' if report['holds'] else '[red]FAILS[/]'}.[/]")
 
 
 @arguments.report_command(_show, needs_paths=False)

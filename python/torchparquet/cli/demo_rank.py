@@ -83,7 +83,6 @@ def train(features: list[str], target: str, num_epochs: int, **options: Any) -> 
             loss.backward()
             optimizer.step()
             schedule.step()
-
             seen.add_batch(batch)
             num_wrong += count_wrong(batch["target"], expected[batch["row.id"]])
             errors.append(float(loss.detach()) ** 0.5 * float(scale[1, -1]))
@@ -116,8 +115,7 @@ def train(features: list[str], target: str, num_epochs: int, **options: Any) -> 
 
 def main(directory: Path) -> NoReturn:
     """Be one rank of the job that a directory holds; leave a report or an error in it."""
-    # Prints where a rank is when a signal ends it; the parent shows it.
-    faulthandler.enable()
+    faulthandler.enable()  # prints where a rank is when a signal ends it; the parent shows it
     rank = os.environ["RANK"]
     try:
         reports = train(**json.loads((directory / "job").read_text()))

@@ -85,24 +85,19 @@ def command(
     dataset = data.dataset(world_size, **order)
     manifest, plan = dataset.manifest, dataset.plan(order["epoch"], num_workers)
     options, packed = plan.options, manifest.packed
-    is_by_length = packed is not None and packed.unit == "batch"
+    chosen = ("epoch", "seed", "even", "batch_size", "world_size", "num_workers")
     report = {
         "files": len(manifest.files),
         "row_groups": manifest.num_row_groups,
         "rows": manifest.num_rows,
         "bytes": int(manifest.row_group_num_bytes.sum()),
-        "epoch": options.epoch,
-        "seed": options.seed,
-        "even": options.even,
-        "batch_size": None if is_by_length else options.batch_size,
-        "world_size": options.world_size,
-        "num_workers": options.num_workers,
-        "shuffle_window": options.shuffle_window,
-        "window_rows": options.window_rows,
+        **{name: getattr(options, name) for name in (*chosen, "shuffle_window", "window_rows")},
         "ranks": _ranks(manifest, plan),
         "mixing": _mixing(plan.share(0)),
     }
     if packed is not None:
+        if packed.unit == "batch":
+            report["batch_size"] = None
         report["packed"] = {
             "documents": int(packed.num_documents.sum()),
             "tokens": int(packed.num_tokens.sum()),
