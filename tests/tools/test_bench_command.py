@@ -12,7 +12,7 @@ import pytest
 
 from tests.fixtures.parquet_files import id_files
 from torchparquet._impl.files.manifest_reading import read_manifest
-from torchparquet.cli.bench import OURS, ROUTES, choose, make_sample
+from torchparquet.cli.bench import OURS, ROUTES, choose, consumed, make_sample
 
 QUICK = ("--repeats", "2", "--batch-size", "64", "--batch-size", "100", "--num-threads", "1")
 
@@ -50,7 +50,7 @@ def test_every_byte_is_read(tmp_path: Path) -> None:
             manifest, ["id", "x"], sample=1 << 30, shuffle=shuffle, max_memory=1 << 28
         )
         for route in ROUTES.values():
-            rows, num_bytes, _, checksum = route(data, 64, 2)()
+            rows, num_bytes, _, checksum = consumed(route(data, 64, 2)())
             assert (rows, num_bytes, checksum) == (1000, 16_000, expected)
 
 

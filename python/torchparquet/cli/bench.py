@@ -40,12 +40,8 @@ _AS_GOOD = 0.95
 # The spread of shorter passes is as large as what threads and batch sizes change.
 _SHORT_PASS_SECONDS = 0.1
 
-Bytes = NDArray[np.uint8]
-
-
-# Of one pass: rows, bytes, batches, and the sum of all words, which proves that it read them.
-Totals = tuple[int, int, int, int]
-Pass = Callable[[], Totals]
+# Reads once, and yields the rows and the columns of each batch.
+Pass = Callable[[], Iterator[tuple[int, Iterable[Any]]]]
 
 
 def _show(console: Console, report: dict[str, Any]) -> None:
@@ -201,7 +197,7 @@ def _timed(
     once, seconds = ROUTES[route](sample, batch_size, num_threads), []
     for _ in range(repeats + 1):
         begin = time.perf_counter()
-        rows, num_bytes, batches, _ = once()
+        rows, num_bytes, batches, _ = consumed(once())
         seconds.append(time.perf_counter() - begin)
         if rows != sample.manifest.num_rows:
             claimed = sample.manifest.num_rows
@@ -221,10 +217,7 @@ def _timed(
 
 
 def choose(timings: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the fastest setting, with the fewest threads that are nearly as fast.
-
-    Training decides the batch size. The fastest one is in the report for comparison.
-    """
+    """Return the fastest setting, with the fewest threads that are nearly as fast."""
     own = [timing for timing in timings if timing["route"] == OURS]
     best = max(own, key=lambda timing: timing["rows_per_second"])
     as_good = [
@@ -241,38 +234,33 @@ def choose(timings: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _consumed(batches: Iterable[tuple[int, Iterator[Bytes]]]) -> Totals:
-    """Read the bytes of batches, each of which has a number of rows."""
+def consumed(batches: Iterable[tuple[int, Iterable[Any]]]) -> tuple[int, int, int, int]:
+    """Return rows, bytes, batches and the sum of all words, which proves that they were read."""
     num_rows = num_bytes = num_batches = checksum = 0
-    for rows, parts in batches:
+    for rows, columns in batches:
         num_rows += rows
         num_batches += 1
-        for part in parts:
+        for part in chain.from_iterable(map(_bytes_of, columns)):
             words = len(part) // 8 * 8
             checksum += int(part[:words].view(np.uint64).sum()) + int(part[words:].sum())
             num_bytes += len(part)
     return num_rows, num_bytes, num_batches, checksum % 2**64
 
 
-def _bytes_of_tensors(values: Any) -> Iterator[Bytes]:
+def _bytes_of(values: Any) -> Iterator[NDArray[np.uint8]]:
+    """Yield the memory of tensors or of a pyarrow array; all of a cut one with its first slice."""
     if isinstance(values, Jagged):
-        yield from _bytes_of_tensors(values.offsets)
-        yield from _bytes_of_tensors(values.values)
-    else:
+        yield from _bytes_of(values.offsets)
+        yield from _bytes_of(values.values)
+    elif not isinstance(values, pa.Array):
         yield np.ascontiguousarray(values.numpy()).reshape(-1).view(np.uint8)
+    elif values.offset == 0:
+        yield from (np.frombuffer(of, np.uint8) for of in values.buffers() if of is not None)
+        if pa.types.is_dictionary(values.type):
+            yield from _bytes_of(values.dictionary)
 
 
-def _bytes_of_array(array: Any) -> Iterator[Bytes]:
-    """Yield the memory of a pyarrow array; of one cut in slices, all of it with the first slice."""
-    if array.offset == 0:
-        for buffer in array.buffers():
-            if buffer is not None:
-                yield np.frombuffer(buffer, np.uint8)
-        if pa.types.is_dictionary(array.type):
-            yield from _bytes_of_array(array.dictionary)
-
-
-def _torchparquet_pass(sample: Sample, batch_size: int, num_threads: int) -> Pass:
+def _torchparquet(sample: Sample, batch_size: int, num_threads: int) -> Pass:
     """Return a function that reads the sample once; it reuses memory between passes."""
     rows = sample.manifest.row_group_num_rows
     options = PlanOptions(batch_size)
@@ -285,12 +273,11 @@ def _torchparquet_pass(sample: Sample, batch_size: int, num_threads: int) -> Pas
     read = ReadOptions(num_threads, sample.max_memory, pin_memory=False)
     source = StreamOpener(sample.manifest, sample.fields, read, False, False)
 
-    def once() -> Totals:
+    def once() -> Iterator[tuple[int, Iterable[Any]]]:
         with closing(source.open([share], 1)) as stream:
-            columns = (list(batch.values()) for batch in stream)
-            return _consumed(
-                (len(of[0]), chain.from_iterable(map(_bytes_of_tensors, of))) for of in columns
-            )
+            for batch in stream:
+                columns = list(batch.values())
+                yield len(columns[0]), columns
 
     return once
 
@@ -316,17 +303,15 @@ def _row_groups(sample: Sample, batch_size: int) -> Iterator[Any]:
         yield from table.to_batches(max_chunksize=batch_size)
 
 
-def _pyarrow_pass(
+def _pyarrow(
     batches: Callable[[Sample, int], Iterator[Any]], sample: Sample, batch_size: int, threads: int
 ) -> Pass:
-    def once() -> Totals:
+    def once() -> Iterator[tuple[int, Iterable[Any]]]:
         before = pa.cpu_count()
         pa.set_cpu_count(threads)
         try:
-            return _consumed(
-                (batch.num_rows, chain.from_iterable(map(_bytes_of_array, batch.columns)))
-                for batch in batches(sample, batch_size)
-            )
+            for batch in batches(sample, batch_size):
+                yield batch.num_rows, batch.columns
         finally:
             pa.set_cpu_count(before)
 
@@ -334,7 +319,7 @@ def _pyarrow_pass(
 
 
 ROUTES: dict[str, Callable[[Sample, int, int], Pass]] = {
-    OURS: _torchparquet_pass,
-    "pyarrow iter_batches": partial(_pyarrow_pass, _iter_batches),
-    "pyarrow row groups, prefetched": partial(_pyarrow_pass, _row_groups),
+    OURS: _torchparquet,
+    "pyarrow iter_batches": partial(_pyarrow, _iter_batches),
+    "pyarrow row groups, prefetched": partial(_pyarrow, _row_groups),
 }

@@ -95,21 +95,14 @@ def window_of(
 
 @dataclass
 class ColumnFacts:
-    """Facts about a leaf column.
-
-    Attributes:
-        uncompressed_bytes: Encoded bytes before compression; the stored bytes where a footer
-            gives less, such as 0.
-        num_chunks: Column chunks whose pages were looked at, as for the attributes that follow.
-        fallbacks: Column chunks that begin with a dictionary and continue without it.
-    """
+    """Facts about a leaf column, of all column chunks or, from `num_chunks` on, of some."""
 
     kinds: list[str] = field(default_factory=list)
     physical_types: set[str] = field(default_factory=set)
     num_values: int = 0
     null_count: int | None = 0
     compressed_bytes: int = 0
-    uncompressed_bytes: int = 0
+    uncompressed_bytes: int = 0  # but no less than are stored
     codecs: Counter[str] = field(default_factory=Counter)
     encodings: set[str] = field(default_factory=set)
     num_chunks: int = 0
@@ -117,7 +110,7 @@ class ColumnFacts:
     num_checksums: int = 0
     page_encodings: set[str] = field(default_factory=set)
     with_dictionary: int = 0
-    fallbacks: int = 0
+    fallbacks: int = 0  # from a dictionary to values without it
     most_words: int = 0
 
     def add(self, chunk: Any) -> None:

@@ -116,10 +116,7 @@ def command(
 
 
 def _mixing(share: Share) -> dict[str, Any]:
-    """Measure the mixing of a share, on whole windows of a few million rows from its start.
-
-    `rows_travelled` is the median distance of a row from its place in the order of chunks.
-    """
+    """Measure the mixing of a share, on whole windows of a few million rows from its start."""
     rows = first_windows(share, _MAX_SAMPLED_ROWS)
     looked_at = len(rows.row)
     if share.batch_size is None:

@@ -219,10 +219,7 @@ def _same_files(data: Data, manifests: Sequence[Manifest]) -> Data:
 def _audit_world(
     dataset: ParquetDataset, plan: EpochPlan, options: ReadOptions, advance: Advance
 ) -> dict[str, Any]:
-    """Read the row ids of every rank and worker, one after another, and audit them.
-
-    The native reader deals and permutes rows as in training, but decodes no values.
-    """
+    """Let the native reader deal rows to every rank and worker, without values, and audit them."""
     of, packed = plan.options, dataset.manifest.packed
     source = StreamOpener(dataset.manifest, (), options, True, of.even == "pad")
     faults, runs, steps = [], [], []

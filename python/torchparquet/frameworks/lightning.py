@@ -1,9 +1,7 @@
 """Lightning: callbacks that set epochs, keep states and log metrics.
 
-Lightning calls the entry points in `torchparquet_lightning` for each new `Trainer`, so every
-Trainer has a `ParquetCallback`, which acts by this module. The user makes a `ParquetMetrics` with
-`metrics_callback` and passes it to the Trainer. Where entry points are not found, in an archive of
-a program for example, `callbacks()` returns what the Trainer needs.
+By entry points every Trainer has a `ParquetCallback`, which acts by this module. Where these are
+not found, in an archive of a program for example, `callbacks()` returns what the Trainer needs.
 """
 
 from __future__ import annotations

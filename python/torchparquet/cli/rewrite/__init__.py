@@ -1,8 +1,4 @@
-"""`torchparquet rewrite`: write the same rows in a layout for training.
-
-`output` has the user's options, what follows from them, and writes to an `output_place`.
-`input_rows` reads and permutes.
-"""
+"""`torchparquet rewrite`: write the same rows in a layout for training."""
 
 from __future__ import annotations
 

@@ -150,11 +150,7 @@ def grouped(tables: Iterator[Any], sizes: Iterable[int], advance: Advance) -> It
 def deal(
     rows: InputRows, layout: Layout, seed: int, directory: Path, advance: Advance
 ) -> tuple[list[Path], NDArray[np.int64]]:
-    """Write each row to a random bucket, except the slices that an earlier run has written.
-
-    Returns:
-        The files of slices of the input, each with a batch for every bucket; the rows of buckets.
-    """
+    """Write slices of the input as files with a batch for each random bucket; count its rows."""
     directory.mkdir(exist_ok=True)
     paths, sizes = [], np.zeros(layout.num_buckets, np.int64)
     for index, begin in enumerate(range(0, rows.num_rows, layout.slice_rows)):

@@ -1,7 +1,4 @@
-"""The layout of the output, and its files. Each exists as a whole or not at all.
-
-The layout is noted in the output, so that an interrupted rewrite resumes, and no other does.
-"""
+"""The layout of the output, which a journal notes, and its files."""
 
 from __future__ import annotations
 
@@ -43,15 +40,10 @@ _ROW_GROUPS = 63
 
 @dataclass(frozen=True)
 class RewriteOptions:
-    """The user's options.
-
-    Attributes:
-        row_group_bytes: Bytes of each row group in memory. None for 64 MiB, or less if that gives
-            fewer than 63 row groups.
-    """
+    """The user's options."""
 
     row_group_rows: int | None = None
-    row_group_bytes: int | None = None
+    row_group_bytes: int | None = None  # in memory
     row_groups_per_file: int = 16
     codec: str | None = None
     codec_level: int | None = None
@@ -174,21 +166,14 @@ def begin(output: LocalOutput, request: dict[str, Any], layout: Layout) -> None:
     output.write_text(JOURNAL, json.dumps(journal, indent=2))
 
 
-@dataclass(frozen=True)
-class OutputSchema:
-    """The schema of the output and its differences from the input.
-
-    Attributes:
-        writer_options: Options of `pyarrow.parquet.ParquetWriter` that keep the stored types.
-        changes: A sentence for each type that is stored otherwise than before.
-        differing_keys: Keys of metadata that files disagree about; the first file's value is kept.
-    """
+class OutputSchema(NamedTuple):
+    """The schema of the output and its differences from the input, as sentences."""
 
     arrow: Any
-    writer_options: dict[str, Any]
+    writer_options: dict[str, Any]  # that keep the stored types
     leaves: list[str]
     changes: list[str]
-    differing_keys: list[str]
+    differing_keys: list[str]  # of metadata, where the first file's value is kept
 
 
 class OutputFile(NamedTuple):
@@ -276,10 +261,7 @@ def write_file(
 
 
 def common_schema(paths: Sequence[str], remote: RemoteFiles | None) -> OutputSchema:
-    """Return the schema of files that all have the same columns, in the same order.
-
-    A column that may be null in one of them may be null in the output.
-    """
+    """Return the schema of files of the same columns, null where one of them may be null."""
     first, first_metadata = _schema_of(paths[0], remote)
     fields, key_values = list(first), dict(first.metadata or {})
     differing: set[bytes] = set()

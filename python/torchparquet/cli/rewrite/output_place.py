@@ -30,11 +30,7 @@ def output_place(path: str, data: Data) -> LocalOutput:
 
 
 class LocalOutput:
-    """A directory of output files, named by their paths within it.
-
-    Attributes:
-        root: An absolute path or URL, which the paths of its files begin with.
-    """
+    """A directory of output files, whose paths begin with `root`."""
 
     def __init__(self, directory: Path) -> None:
         """Write to `directory`, which may be missing."""
@@ -109,10 +105,7 @@ def _sync(path: Path) -> None:
 
 
 class RemoteOutput(LocalOutput):
-    """A directory of a store. Files and buckets are made on disk first.
-
-    Nothing keeps two rewrites from writing to it at once.
-    """
+    """A directory of a store, which two rewrites may write to at once; files are made on disk."""
 
     def __init__(self, url: str, storage: Storage) -> None:
         """Write to `url`."""
