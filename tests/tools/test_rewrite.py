@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures import thrift_bytes
-from torchparquet.cli.rewrite.output import JOURNAL
-from torchparquet.cli.rewrite.output_place import LocalOutput
+from torchparquet.cli.rewrite.places import LocalOutput
+from torchparquet.cli.rewrite.writing import JOURNAL
 
 
 def table_of(num_rows: int, first: int = 0) -> pa.Table:

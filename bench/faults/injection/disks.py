@@ -24,7 +24,7 @@ from faults.injection.reading import CONFIGURATIONS, Collected, DifferenceError,
 from faults.injection.shim import Call, Effect, Fault
 from torchparquet.cli.arguments import Data
 from torchparquet.cli.rewrite import rewrite
-from torchparquet.cli.rewrite.output import RewriteOptions
+from torchparquet.cli.rewrite.writing import RewriteOptions
 
 _CALLS = (Call.OPEN, Call.WRITE, Call.RENAME, Call.CLOSE, Call.TRUNCATE)
 _MAX_CALLS = 25  # of each kind, drawn by the seed

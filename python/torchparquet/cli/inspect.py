@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -83,23 +82,13 @@ def _cells(column: dict[str, Any]) -> list[object]:
     ]
 
 
-@dataclass(frozen=True)
-class _Use:
-    """The training that the files are for."""
-
-    world_size: int
-    num_workers: int
-    batch_size: int
-    max_memory: int
-
-
 @arguments.report_command(_show)
 @arguments.world_size_option
 @arguments.num_workers_option
 @arguments.batch_size_option
 @arguments.size_option("--max-memory", "1GiB", "`max_memory` of the data set; for the advice.")
 @click.option("--all-pages", is_flag=True, help="Look at every page instead of a sample.")
-def command(data: Data, *, all_pages: bool, num_workers: int, **use: int) -> dict[str, Any]:
+def command(data: Data, *, all_pages: bool, **use: int) -> dict[str, Any]:
     """Show the contents of files, and what could be better.
 
     The command also shows the tensor of each column. It reads footers and headers of pages, but no
@@ -110,7 +99,7 @@ def command(data: Data, *, all_pages: bool, num_workers: int, **use: int) -> dic
     with progress("footers", len(manifest.files)) as advance:
         footers = read_facts(manifest, wanted, advance)
     columns = footers.columns
-    tensors, training = tensors_of(columns, manifest), _Use(num_workers=max(1, num_workers), **use)
+    tensors = tensors_of(columns, manifest)
     groups = np.bincount(manifest.row_group_file, minlength=len(manifest.files)).tolist()
     rows, num_bytes = manifest.file_num_rows.tolist(), manifest.file_num_bytes.tolist()
     return {
@@ -149,7 +138,7 @@ def command(data: Data, *, all_pages: bool, num_workers: int, **use: int) -> dic
         ],
         "advice": [
             {"rule": rule, "text": text, "columns": names or []}
-            for rule, names, text in _advise(manifest, columns, tensors, training)
+            for rule, names, text in _advise(manifest, columns, tensors, use)
             if names is None or names
         ],
     }
@@ -165,7 +154,10 @@ _Advice = tuple[str, list[str] | None, str]
 
 
 def _advise(
-    manifest: Manifest, columns: dict[str, ColumnFacts], tensors: dict[str, Tensor], use: _Use
+    manifest: Manifest,
+    columns: dict[str, ColumnFacts],
+    tensors: dict[str, Tensor],
+    use: dict[str, int],
 ) -> Iterator[_Advice]:
     """Yield advice, the most important first."""
     leaves = [leaf for schema in manifest.schemas for leaf in schema]
@@ -220,10 +212,11 @@ def _advise(
 
 
 def _advise_row_groups(
-    manifest: Manifest, tensors: dict[str, Tensor], use: _Use
+    manifest: Manifest, tensors: dict[str, Tensor], use: dict[str, int]
 ) -> Iterator[_Advice]:
     rows, num_bytes = manifest.row_group_num_rows, manifest.row_group_num_bytes
-    readers = use.world_size * use.num_workers
+    num_workers = max(1, use["num_workers"])
+    readers = use["world_size"] * num_workers
     if len(rows) < DEFAULT_WINDOW * readers:
         what = (
             "some read parts of one, and decode its pages twice"
@@ -238,8 +231,8 @@ def _advise_row_groups(
             f"rewrite --row-group-rows {max(1, int(rows.sum()) // (DEFAULT_WINDOW * readers))}",
         )
     columns = [field for _, field in tensors.values() if field is not None]
-    memory = use.max_memory // use.num_workers
-    window_rows = window_of(rows, columns, use.batch_size, memory)[1] if columns else 0
+    memory = use["max_memory"] // num_workers
+    window_rows = window_of(rows, columns, use["batch_size"], memory)[1] if columns else 0
     # The window has fewer row groups than wanted, though the data has enough.
     largest = np.sort(rows)[::-1][:DEFAULT_WINDOW]
     if 0 < window_rows < largest.sum():

@@ -19,23 +19,10 @@ from torchparquet._impl.files.remote.urls import split_scheme, without_credentia
 from torchparquet.cli import arguments
 from torchparquet.cli.arguments import Data
 from torchparquet.cli.columns import ColumnFacts, read_facts, sampled_row_groups
+from torchparquet.cli.rewrite import writing
 from torchparquet.cli.rewrite.input_rows import InputRows, deal, grouped, prefetched, shuffled
-from torchparquet.cli.rewrite.output import (
-    CODECS,
-    Layout,
-    RewriteOptions,
-    begin,
-    begun_layout,
-    common_schema,
-    is_there,
-    make_layout,
-    make_request,
-    parse_encodings,
-    planned_files,
-    write_file,
-    writer_options,
-)
-from torchparquet.cli.rewrite.output_place import output_place
+from torchparquet.cli.rewrite.places import output_place
+from torchparquet.cli.rewrite.writing import Layout, RewriteOptions
 from torchparquet.cli.screen import counted, plain, progress, size
 
 
@@ -76,7 +63,7 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     "if that is less.",
 )
 @arguments.number_option("--row-groups-per-file", most=2**15 - 1, default=16)
-@click.option("--codec", type=click.Choice(CODECS), help="Default: as each column has it.")
+@click.option("--codec", type=click.Choice(writing.CODECS), help="Default: as each column has it.")
 @click.option("--codec-level", type=int, metavar="N", help="Default: the codec's own.")
 @arguments.parsed_option(
     "--encoding encodings",
@@ -84,7 +71,7 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     "Of a column: dictionary, plain, delta_binary_packed, delta_length_byte_array, "
     "delta_byte_array or byte_stream_split; may be repeated. Others keep theirs, but for "
     "dictionaries that did not hold, which become plain.",
-    parse_encodings,
+    writing.parse_encodings,
     multiple=True,
 )
 @click.option("--no-page-checksums", is_flag=True, help="Write pages without checksums.")
@@ -116,7 +103,7 @@ def rewrite(data: Data, output: str, options: RewriteOptions) -> dict[str, Any]:
     _check_apart(data.paths, manifest, place.root)
     with_rows = np.flatnonzero(manifest.file_num_rows).tolist()
     names = [leaf.path for leaf in manifest.schemas[int(manifest.file_schema[with_rows[0]])]]
-    schema = common_schema([manifest.files[file] for file in with_rows], manifest.remote)
+    schema = writing.common_schema([manifest.files[file] for file in with_rows], manifest.remote)
     # The rows of one directory stay together.
     parts: dict[str, InputRows] = {}
     directories = np.array([_keys_of(path, place.root) for path in manifest.files])
@@ -137,17 +124,17 @@ def rewrite(data: Data, output: str, options: RewriteOptions) -> dict[str, Any]:
         place.locked() as buckets,
         progress("rewriting", manifest.num_rows * passes) as advance,
     ):
-        request = make_request(manifest.fingerprint, options)
-        begun = begun_layout(place, request)
+        request = writing.make_request(manifest.fingerprint, options)
+        begun = writing.begun_layout(place, request)
         layout = begun or _make_layout(manifest, names, parts, options)
-        how = writer_options(schema, layout, options)
+        how = writing.writer_options(schema, layout, options)
         if begun is None:
-            begin(place, request, layout)
+            writing.begin(place, request, layout)
         for directory, rows in parts.items():
-            files = planned_files(directory, rows.num_rows, layout)
+            files = writing.planned_files(directory, rows.num_rows, layout)
             outputs += [file.name for file in files]
             # Files are written in order, so the existing ones come first.
-            missing = list(dropwhile(partial(is_there, place), files))
+            missing = list(dropwhile(partial(writing.is_there, place), files))
             resumed += len(files) - len(missing)
             first = rows.num_rows - sum(file.num_rows for file in missing)
             advance(first)
@@ -161,7 +148,7 @@ def rewrite(data: Data, output: str, options: RewriteOptions) -> dict[str, Any]:
                 groups = grouped(stream, sizes, advance)
                 for file in missing:
                     own = islice(groups, len(file.row_groups))
-                    write_file(place, file.name, schema.arrow, how, own)
+                    writing.write_file(place, file.name, schema.arrow, how, own)
         written = place.manifest(outputs)
     num_rows = 0 if written is None else written.num_rows
     if written is None or num_rows != manifest.num_rows:
@@ -193,7 +180,7 @@ def _make_layout(
     manifest: Manifest, names: list[str], parts: Mapping[str, InputRows], options: RewriteOptions
 ) -> Layout:
     facts = read_facts(manifest, sampled_row_groups(manifest)).columns
-    return make_layout(
+    return writing.make_layout(
         options,
         manifest.num_rows,
         max(rows.bytes_per_row() for rows in parts.values()),
@@ -214,7 +201,7 @@ def _kept_codec(facts: ColumnFacts) -> str:
     """Return the codec of most column chunks of a column; zstd for one that cannot be written."""
     codec = facts.codecs.most_common(1)[0][0].lower()
     codec = "none" if codec == "uncompressed" else codec
-    return codec if codec in CODECS else "zstd"
+    return codec if codec in writing.CODECS else "zstd"
 
 
 def _check_apart(paths: Sequence[str], manifest: Manifest, output: str) -> None:

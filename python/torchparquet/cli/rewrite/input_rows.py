@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.opening import source_of
 from torchparquet._impl.files.remote.remote_files import RemoteFiles
-from torchparquet.cli.rewrite.output import Layout
+from torchparquet.cli.rewrite.writing import Layout
 from torchparquet.cli.screen import Advance
 from torchparquet.errors import CastError, naming, one_line, unreadable
 
@@ -46,9 +47,8 @@ class InputRows:
         sampled = np.linspace(0, len(self._ends) - 1, min(_SAMPLED_ROW_GROUPS, len(self._ends)))
         largest = 1.0
         for row_group in dict.fromkeys(sampled.astype(int).tolist()):
-            for batch in self._batches(row_group, _SAMPLED_ROWS):
+            for batch in islice(self._batches(row_group, _SAMPLED_ROWS), 1):
                 largest = max(largest, batch.nbytes / max(1, batch.num_rows))
-                break
         return largest
 
     def tables(self, begin: int, end: int, piece_rows: int) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from torchparquet._impl.files.opening import source_of
 from torchparquet._impl.files.remote.remote_files import RemoteFiles
 from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW
 from torchparquet.cli.columns import read_footer
-from torchparquet.cli.rewrite.output_place import LocalOutput
+from torchparquet.cli.rewrite.places import LocalOutput
 from torchparquet.errors import SchemaMismatchError, naming, one_line
 
 JOURNAL = "_rewrite.json"
