@@ -104,16 +104,6 @@ def test_demo_on_own_data_with_nulls(own_files: Path, tmp_path: Path) -> None:
     assert len(lines_with("every target equals pyarrow's", output)) == 2
 
 
-def damaged_copy(files: Path, directory: Path) -> Path:
-    """Copy files with zeros for the first half, where pages are."""
-    directory.mkdir()
-    for path in files.iterdir():
-        content = bytearray(path.read_bytes())
-        content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)
-        (directory / path.name).write_bytes(content)
-    return directory
-
-
 def at_the_start_of_ranks(code: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["import os", "if 'RANK' in os.environ:", *(f"    {one}" for one in code.splitlines())]
     directory.mkdir(exist_ok=True)
@@ -140,24 +130,9 @@ def test_error_in_a_rank_is_one_clear_line(
     )
 
 
-@pytest.mark.long
-def test_unreadable_data_is_one_line(own_files: Path, tmp_path: Path, error_of: Any) -> None:
-    error_of("demo", damaged_copy(own_files, tmp_path / "damaged"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message", "code"),
-    [
-        (["/no/such/file.parquet"], "/no/such/file.parquet", 1),
-        (["x", "--data-dir", "y"], "--data-dir", 2),
-        (["--nproc=0"], "--nproc", 2),
-        (["--epochs=x"], "--epochs", 2),
-    ],
-)
-def test_wrong_arguments_are_one_line(
-    arguments: list[str], message: str, code: int, error_of: Any
-) -> None:
-    assert message in error_of("demo", *arguments, code=code)
+def test_wrong_arguments_are_one_line(error_of: Any) -> None:
+    assert "/no/such/file.parquet" in error_of("demo", "/no/such/file.parquet")
+    assert "--data-dir" in error_of("demo", "x", "--data-dir", "y", code=2)
 
 
 def test_a_missing_program_says_what_to_install(

@@ -248,25 +248,18 @@ def test_a_moment_that_does_not_fit_is_an_error_and_not_another_moment(
     assert files_of(tmp_path / "o") == []
 
 
-def test_metadata_that_files_disagree_about(rewritten: Any, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        table = pa.table({"x": [1]}, metadata={"owner": "me", "part": name})
+def test_files_that_differ_in_metadata_and_nulls(rewritten: Any, tmp_path: Path) -> None:
+    required = pa.schema([pa.field("x", pa.int64(), nullable=False)])
+    for name, values in (("a", [1, 2]), ("b", [3])):
+        table = pa.table({"x": values}, required.with_metadata({"owner": "me", "part": name}))
         pq.write_table(table, tmp_path / f"{name}.parquet")
-    more = pa.table({"x": pa.array([2])}, metadata={"extra": "yes"})
+    more = pa.table({"x": pa.array([None, 4])}, metadata={"extra": "yes"})
     pq.write_table(more, tmp_path / "c.parquet")
     report = rewritten(tmp_path / "*.parquet", tmp_path / "out" / "o")
     assert report["differing_metadata"] == ["part"]
-    kept = pq.read_schema(files_of(tmp_path / "out")[0]).metadata
-    assert kept == {b"owner": b"me", b"part": b"a", b"extra": b"yes"}
-
-
-def test_a_column_that_may_be_null_in_one_file(rewritten: Any, tmp_path: Path) -> None:
-    required = pa.schema([pa.field("x", pa.int64(), nullable=False)])
-    (tmp_path / "in").mkdir()
-    pq.write_table(pa.table({"x": [1, 2]}, schema=required), tmp_path / "in" / "a.parquet")
-    pq.write_table(pa.table({"x": [None, 3]}), tmp_path / "in" / "b.parquet")
-    rewritten(tmp_path / "in", tmp_path / "o")
-    assert read(tmp_path / "o")["x"].to_pylist() == [1, 2, None, 3]
+    found = read(tmp_path / "out")
+    assert found.schema.metadata == {b"owner": b"me", b"part": b"a", b"extra": b"yes"}
+    assert found["x"].to_pylist() == [1, 2, 3, None, 4]
 
 
 def test_keys_of_directories_stay(rewritten: Any, refused: Any, tmp_path: Path) -> None:

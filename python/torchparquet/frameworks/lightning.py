@@ -7,13 +7,14 @@ not found, in an archive of a program for example, `callbacks()` returns what th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torchparquet import ParquetDataset
+from torchparquet._impl.metrics.read_metrics import Metrics
 from torchparquet.errors import users_level
 from torchparquet.frameworks import Source, source_of
-from torchparquet.frameworks.metrics import Interval
+from torchparquet.frameworks.metrics import interval_of
 from torchparquet_lightning import callback_of, callbacks, pytorch_lightning_callbacks
 
 __all__ = ["callbacks", "metrics_callback", "pytorch_lightning_callbacks"]
@@ -127,7 +128,7 @@ class _MetricsHooks:
     def __init__(self, every_n_steps: int, columns: bool) -> None:
         super().__init__()
         self._every_n_steps, self._columns = every_n_steps, columns
-        self._intervals: dict[str, Interval] = {}
+        self._intervals: dict[str, Callable[[], Metrics]] = {}
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to count."""
@@ -140,7 +141,7 @@ class _MetricsHooks:
                 stacklevel=users_level(),
             )
         names = ["data/"] if len(known) == 1 else [f"data/{n}/" for n in range(len(known))]
-        self._intervals = dict(zip(names, map(Interval, known), strict=True))
+        self._intervals = dict(zip(names, map(interval_of, known), strict=True))
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -149,8 +150,8 @@ class _MetricsHooks:
         if (batch_idx + 1) % self._every_n_steps:
             return
         numbers: dict[str, float] = {}
-        for prefix, interval in self._intervals.items():
-            since = interval.take().as_dict(columns=self._columns)
+        for prefix, take in self._intervals.items():
+            since = take().as_dict(columns=self._columns)
             numbers |= {prefix + name: number for name, number in since.items()}
         for logger in trainer.loggers if numbers else ():
             logger.log_metrics(numbers, step=trainer.global_step)
