@@ -187,7 +187,7 @@ def _advise(
     for codec in ("BROTLI", "GZIP"):
         yield (
             "codec-slow",
-            those(lambda _, facts, codec=codec: codec in facts.codecs),
+            [name for name, facts in columns.items() if codec in facts.codecs],
             f"are compressed by {codec}, which is slow to decode; zstd is as small and faster: "
             "torchparquet rewrite --codec zstd",
         )

@@ -110,14 +110,12 @@ def checked_plot(path: str) -> str:
 
 def draw(path: str, title: str, panels: Sequence[Panel]) -> None:
     """Draw charts, one below the other."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.2 * len(panels)), layout="constrained")
-    FigureCanvasAgg(figure)
     figure.suptitle(title)
-    for index, panel in enumerate(panels, 1):
-        axes = figure.add_subplot(len(panels), 1, index)
+    charts = figure.subplots(len(panels), squeeze=False).flat
+    for axes, panel in zip(charts, panels, strict=True):
         axes.set(title=panel.title, xlabel=panel.x_label)
         axes.bar(range(len(panel.bars)), panel.bars)
         for name, points in panel.lines.items():

@@ -147,8 +147,8 @@ def rewrite(data: Data, output: str, options: RewriteOptions) -> dict[str, Any]:
             with closing(prefetched(tables)) as stream:
                 groups = grouped(stream, sizes, advance)
                 for file in missing:
-                    own = islice(groups, len(file.row_groups))
-                    writing.write_file(place, file.name, schema.arrow, how, own)
+                    next_groups = islice(groups, len(file.row_groups))
+                    writing.write_file(place, file.name, schema.arrow, how, next_groups)
         written = place.manifest(outputs)
     num_rows = 0 if written is None else written.num_rows
     if written is None or num_rows != manifest.num_rows:
