@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from torch.utils.data import DataLoader
 
 from tests.frameworks.jobs.running import run, torchrun
 from torchparquet import ParquetDataset
@@ -50,13 +51,15 @@ def ids_of(batches: Iterable[dict[str, Any]]) -> list[list[int]]:
     return [batch["row.id"].tolist() for batch in batches]
 
 
-def stream_of(data: Path, rank: int, world_size: int, epochs: range, **options: Any) -> Stream:
+def stream_of(
+    data: Path, rank: int, world_size: int, epochs: range, num_workers: int = 0
+) -> Stream:
     """The rows of a bare loop: the oracle for a framework's loop."""
-    dataset = dataset_of(data, rank=rank, world_size=world_size, **options)
+    dataset = dataset_of(data, rank=rank, world_size=world_size)
     found = {}
     for epoch in epochs:
         dataset.set_epoch(epoch)
-        found[epoch] = ids_of(dataset)
+        found[epoch] = ids_of(DataLoader(dataset, batch_size=None, num_workers=num_workers))
     return found
 
 

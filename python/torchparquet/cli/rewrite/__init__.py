@@ -88,17 +88,17 @@ def command(data: Data, output: str, no_page_checksums: bool, **options: Any) ->
     After an interruption, the same command resumes the rewrite. --shuffle temporarily takes as much
     disk space as the rows do.
     """
+    if options["codec"] is None and options["codec_level"] is not None:
+        raise ValueError(
+            "codec_level needs a codec (--codec), since columns keep theirs without one; got "
+            f"level {options['codec_level']}"
+        )
     wanted = RewriteOptions(page_checksums=not no_page_checksums, **options)
     return rewrite(data, output, wanted)
 
 
 def rewrite(data: Data, output: str, options: RewriteOptions) -> dict[str, Any]:
     """Write the files that the output lacks, and return a report as JSON values."""
-    if options.codec is None and options.codec_level is not None:
-        raise ValueError(
-            "codec_level needs a codec (--codec), since columns keep theirs without one; got "
-            f"level {options.codec_level}"
-        )
     place, manifest = output_place(output, data), data.manifest()
     _check_apart(data.paths, manifest, place.root)
     with_rows = np.flatnonzero(manifest.file_num_rows).tolist()
