@@ -140,7 +140,9 @@ def test_advice(report_of: Any, data: Any) -> None:
     assert "row-groups-large" not in advice
 
 
-def test_nothing_to_say_about_files_as_they_should_be(report_of: Any, tmp_path: Path) -> None:
+def test_nothing_to_say_about_files_as_they_should_be(
+    report_of: Any, capsys: Any, tmp_path: Path
+) -> None:
     table = pa.table({"id": np.arange(4000), "x": np.random.default_rng(0).random(4000)})
     path = tmp_path / "good.parquet"
     options = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
@@ -148,6 +150,8 @@ def test_nothing_to_say_about_files_as_they_should_be(report_of: Any, tmp_path: 
     report = report_of("inspect", path)
     assert report["advice"] == []
     assert column_of(report, "id")["page_checksums"] is True
+    assert main(["inspect", str(path)]) == 0
+    assert "none" in capsys.readouterr().out
 
 
 def test_row_groups_that_windows_cannot_hold(report_of: Any, tmp_path: Path) -> None:
