@@ -150,7 +150,7 @@ def grouped(tables: Iterator[Any], sizes: Iterable[int], advance: Advance) -> It
 def deal(
     rows: InputRows, layout: Layout, seed: int, directory: Path, advance: Advance
 ) -> tuple[list[Path], NDArray[np.int64]]:
-    """Write slices of the input as files with a batch for each random bucket; count its rows."""
+    """Write each slice of the rows as a file of random buckets; return files and bucket sizes."""
     directory.mkdir(exist_ok=True)
     paths, sizes = [], np.zeros(layout.num_buckets, np.int64)
     for index, begin in enumerate(range(0, rows.num_rows, layout.slice_rows)):

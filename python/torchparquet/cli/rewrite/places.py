@@ -105,7 +105,7 @@ def _sync(path: Path) -> None:
 
 
 class RemoteOutput(LocalOutput):
-    """A directory of a store, which two rewrites may write to at once; files are made on disk."""
+    """A directory of a store. Nothing keeps two rewrites from writing to it at once."""
 
     def __init__(self, url: str, storage: Storage) -> None:
         """Write to `url`."""

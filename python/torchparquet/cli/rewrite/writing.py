@@ -261,7 +261,7 @@ def write_file(
 
 
 def common_schema(paths: Sequence[str], remote: RemoteFiles | None) -> OutputSchema:
-    """Return the schema of files of the same columns, null where one of them may be null."""
+    """Return the schema of files that have the same columns, nullable if one of them is."""
     first, first_metadata = _schema_of(paths[0], remote)
     fields, key_values = list(first), dict(first.metadata or {})
     differing: set[bytes] = set()
