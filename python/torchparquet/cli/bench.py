@@ -6,10 +6,9 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
-from itertools import chain, groupby, product
-from typing import Any
+from itertools import chain, product
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -150,8 +149,7 @@ def command(
     }
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """The rows to read; torchparquet alone can shuffle them."""
 
     manifest: Manifest
@@ -159,11 +157,6 @@ class Sample:
     columns: list[str]
     shuffle: bool
     max_memory: int
-
-    def places(self) -> list[tuple[str, int]]:
-        """Return the file of each row group, and its number there."""
-        files = (self.manifest.files[file] for file in self.manifest.row_group_file.tolist())
-        return list(zip(files, self.manifest.row_group_in_file.tolist(), strict=True))
 
 
 def make_sample(
@@ -284,22 +277,25 @@ def _torchparquet(sample: Sample, batch_size: int, num_threads: int) -> Pass:
 
 def _iter_batches(sample: Sample, batch_size: int) -> Iterator[Any]:
     """Yield batches of `ParquetFile.iter_batches`."""
-    for path, places in groupby(sample.places(), key=lambda place: place[0]):
-        groups = [group for _, group in places]
-        with pq.ParquetFile(source_of(path, sample.manifest.remote)) as file:
+    manifest = sample.manifest
+    for number in np.unique(manifest.row_group_file).tolist():
+        groups = manifest.row_group_in_file[manifest.row_group_file == number].tolist()
+        with pq.ParquetFile(source_of(manifest.files[number], manifest.remote)) as file:
             yield from file.iter_batches(batch_size, groups, sample.columns)
 
 
 def _row_groups(sample: Sample, batch_size: int) -> Iterator[Any]:
     """Yield batches of `read_row_group`, which a thread calls for the next one meanwhile."""
-    remote = sample.manifest.remote
+    manifest = sample.manifest
+    is_local = manifest.remote is None
 
-    def read(place: tuple[str, int]) -> Any:
-        source = source_of(place[0], remote)
-        with pq.ParquetFile(source, memory_map=remote is None, pre_buffer=False) as file:
-            return file.read_row_group(place[1], sample.columns)
+    def read(number: int, group: int) -> Any:
+        source = source_of(manifest.files[number], manifest.remote)
+        with pq.ParquetFile(source, memory_map=is_local, pre_buffer=False) as file:
+            return file.read_row_group(group, sample.columns)
 
-    for table in prefetched(map(read, sample.places())):
+    files, groups = manifest.row_group_file.tolist(), manifest.row_group_in_file.tolist()
+    for table in prefetched(map(read, files, groups)):
         yield from table.to_batches(max_chunksize=batch_size)
 
 

@@ -132,10 +132,21 @@ def command(
     options = ReadOptions(num_threads, order["max_memory"], pin_memory=False)
     with progress("footers", None) as advance:
         manifests, without_rows, failures = _open_files(data, advance)
-    num_files = len(manifests) + len(without_rows) + len(failures)
     num_rows = sum(manifest.num_rows for manifest in manifests)
-    audits: list[dict[str, Any]] = []
-    left_out = None
+    report: dict[str, Any] = {
+        "files": len(manifests) + len(without_rows) + len(failures),
+        "files_without_rows": without_rows,
+        "row_groups": sum(manifest.num_row_groups for manifest in manifests),
+        "rows": 0,
+        "columns": 0,
+        "columns_by_pyarrow": [],
+        "pages": 0,
+        "pages_with_checksum": 0,
+        "failures": failures,
+        "decoded": not no_decode,
+        "audits": [],
+        "audits_left_out": None,
+    }
     # First, so that wrong options fail before everything is decoded.
     if manifests and not no_audit:
         first = manifests[0].files[0]
@@ -144,7 +155,8 @@ def command(
                 for world_size in world_sizes:
                     dataset = _same_files(data, manifests).dataset(world_size, **order)
                     plan = dataset.plan(order["epoch"], num_workers)
-                    audits.append(_audit_world(dataset, plan, options, advance))
+                    audit = _audit_world(dataset, plan, options, advance)
+                    report["audits"].append(audit)
         except SchemaMismatchError as error:
             # Files that disagree are no data set.
             failures.append(_failure(first, error))
@@ -156,21 +168,7 @@ def command(
                 text = f"files have no columns in common: {one_line(error)}"
                 failures.append(_failure(first, text))
             else:
-                left_out = _NO_TENSORS
-    report: dict[str, Any] = {
-        "files": num_files,
-        "files_without_rows": without_rows,
-        "row_groups": sum(manifest.num_row_groups for manifest in manifests),
-        "rows": 0,
-        "columns": 0,
-        "columns_by_pyarrow": [],
-        "pages": 0,
-        "pages_with_checksum": 0,
-        "failures": failures,
-        "decoded": not no_decode,
-        "audits": audits,
-        "audits_left_out": left_out,
-    }
+                report["audits_left_out"] = _NO_TENSORS
     with progress("decoding", num_rows) as advance:
         for manifest in () if no_decode else manifests:
             try:
@@ -178,7 +176,7 @@ def command(
             except (CorruptFileError, EncryptedFileError) as error:
                 advance(manifest.num_rows)
                 failures.append(_failure(manifest.files[0], error))
-    report["holds"] = not failures and not any(audit["faults"] for audit in audits)
+    report["holds"] = not failures and not any(audit["faults"] for audit in report["audits"])
     return report
 
 
