@@ -172,6 +172,15 @@ def test_files_that_disagree_name_a_dtype_that_reads_both(
             "^ParquetDataset has no such argument; did you mean 'shuffle': 'suffle'$",
         ),
         ({"batch_size": 2, "xyzxyz": True}, "^ParquetDataset has no such argument: 'xyzxyz'$"),
+        *(
+            ({"batch_size": 2, name: 1}, rf"no such argument; did you mean {meant}: '{name}'$")
+            for name, meant in {
+                "balance": r"order=Order\(balance=\.\.\.\)",
+                "canonical_world_size": r"order=Order\(canonical_world_size=\.\.\.\)",
+                "mesh": r"ranks=Ranks\(mesh=\.\.\.\)",
+                "transform_threads": r"transform=Ahead\(threads=\.\.\.\)",
+            }.items()
+        ),
         (
             {},
             r"^ParquetDataset needs batch_size, by name: batch_size=N for N rows, None .*ByLength",

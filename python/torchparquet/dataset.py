@@ -81,7 +81,8 @@ class ParquetDataset(IterableOnly[Batch]):
     """
 
     @explaining_arguments(
-        batch_size="batch_size=N for N rows, None for a batch of each row group, or ByLength(...)"
+        {"order": Order, "ranks": Ranks, "transform": Ahead},
+        batch_size="batch_size=N for N rows, None for a batch of each row group, or ByLength(...)",
     )
     def __init__(
         self,

@@ -6,7 +6,8 @@ import difflib
 import functools
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -81,9 +82,14 @@ def shortened(items: Sequence[str]) -> str:
 
 
 def explaining_arguments(
-    **required: str,
+    groups: Mapping[str, type] | None = None, **required: str
 ) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
-    """Return a decorator by which a call with wrong arguments says which ones to give."""
+    """Return a decorator by which a call with wrong arguments says which ones to give.
+
+    Args:
+        groups: Dataclasses of further options, by the argument that takes one.
+        required: How to give an argument that must be named, by its name.
+    """
 
     def decorate(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
         @functools.wraps(function)
@@ -94,7 +100,7 @@ def explaining_arguments(
                 # One that the function itself has raised has a further frame.
                 if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                     raise
-                text = _wrong_arguments(function, named, required)
+                text = _wrong_arguments(function, named, groups or {}, required)
                 raise TypeError(text or str(error)) from None
 
         return explained
@@ -103,15 +109,24 @@ def explaining_arguments(
 
 
 def _wrong_arguments(
-    function: Callable[..., Any], named: dict[str, Any], required: dict[str, str]
+    function: Callable[..., Any],
+    named: dict[str, Any],
+    groups: Mapping[str, type],
+    required: dict[str, str],
 ) -> str:
     """Return what is wrong with the arguments of a call; empty if that is not known."""
     known = [name for name in inspect.signature(function).parameters if name != "self"]
     of = function.__qualname__.removesuffix(".__init__")
+    grouped = {
+        given: f"{argument}={group.__name__}({field.name}=...)"
+        for argument, group in groups.items()
+        for field in fields(group)
+        for given in (field.name, f"{argument}_{field.name}")
+    }
     for name in named:
         if name not in known:
-            close = close_names(name, known)
-            meant = f"; did you mean {close[0]!r}" if close else ""
+            close = [grouped[name]] if name in grouped else map(repr, close_names(name, known))
+            meant = "".join(f"; did you mean {one}" for one in list(close)[:1])
             return f"{of} has no such argument{meant}: {name!r}"
     missing = [name for name in required if name not in named]
     if missing:
