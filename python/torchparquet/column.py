@@ -26,58 +26,49 @@ class Column:
     Attributes:
         source: Name of a column (dotted path for a field of a struct) for a ``[B]`` tensor, or
             a sequence of F names, stored as a tuple, for one ``[B, F]`` tensor. A name that no file
-            has may be a partition key: ``year`` if all files are below ``year=...`` directories.
-            None: the key of the Column in a dict of columns.
-        nulls: The value of a null. ``"error"``: a null raises. ``"nan"``: it becomes NaN (floats
-            only). A number or bool: it becomes that value. ``"mask"``: it becomes 0, and a bool
-            tensor ``"<name>.valid"`` of the same shape is False there. ``"empty"``, for strings and
-            lists of them: it becomes empty. None: the data set's ``nulls`` apply; without them
-            ``"nan"`` for floats and ``"error"`` for the rest. In a list the policy is about
-            elements. A null list raises under ``"error"`` and becomes empty otherwise. The mask of
-            strings and lists is ``[B]``, False for null rows. Lists have a second one,
-            ``"<name>.values.valid"``, with a bool per value.
-            A tensor of several columns takes a mapping too, from column to any of these but
-            ``"mask"``; it is stored as pairs.
-        dtype: A torch dtype or its name, stored as the name. Values are cast while they are
-            decoded. Integers and bools become any float, or any integer that holds the value;
-            otherwise reading it raises `CastError`. Floats become any
-            float. Decimals become any float or, with ``"int64"``, their unscaled value. Files may
-            then store the column in different kinds. None for the usual dtype of the kind.
-        length: L: every list of the column has L elements and the tensor is ``[B, L]``, without
-            offsets. A list of another length raises
-            `ListLengthError`, a null list is L nulls, and the mask is
-            ``[B, L]``. ``"any"``: lists are a `Jagged`. None: L if all
-            files declare the column a ``fixed_size_list`` of L in the Arrow schema that pyarrow
-            and others write, or else ``"any"``. Files that declare different lengths raise.
+            has may be a partition key, as ``year`` of ``year=...`` directories. None: the key of
+            the Column in a dict of columns.
+        nulls: The value of a null. ``"error"``: a null raises. ``"nan"``: NaN (floats only). A
+            number or bool: that value. ``"mask"``: 0, and a bool tensor ``"<name>.valid"`` of the
+            same shape is False there. ``"empty"``: empty, for strings and lists of them. None: the
+            data set's ``nulls``, or else ``"nan"`` for floats and ``"error"`` for the rest. In a
+            list the policy is about elements; a null list raises under ``"error"`` and becomes
+            empty otherwise. The mask of strings and lists is ``[B]``, that of the values of lists
+            ``"<name>.values.valid"``. A tensor of several columns takes a mapping too, from column
+            to any of these but ``"mask"``; it is stored as pairs.
+        dtype: A torch dtype or its name, stored as the name, that values are cast to. Integers and
+            bools become any float, or any integer that holds the value, or else raise `CastError`.
+            Floats become any float. Decimals become any float or, with ``"int64"``, their unscaled
+            value. Files may then store the column in different kinds. None for the usual dtype.
+        length: L: every list has L elements and the tensor is ``[B, L]``; a list of another length
+            raises `ListLengthError`, a null list is L nulls, and the mask is ``[B, L]``. ``"any"``:
+            lists are a `Jagged`. None: L if all files declare a ``fixed_size_list`` of L, or else
+            ``"any"``; files that declare different lengths raise.
         vocab: Words (str or bytes). Each string is read as the index of its word, int64 unless
             ``dtype`` says otherwise. ``"auto"``: all different strings of the column, or of all
-            columns of a group, in ascending order of bytes. They are those of all rows of the
-            files or of the table, whatever ``filters``, ``rows`` and ``split`` leave,
-            and are read once, when the data set is made; its ``fields`` have them as ``words``.
-            None: strings are a `Jagged` of uint8.
+            columns of a group, in ascending order of bytes. They are those of all rows, whatever
+            ``filters``, ``rows`` and ``split`` leave, and are read once, when the data set is made;
+            its ``fields`` have them as ``words``. None: strings are a `Jagged` of uint8.
         unknown: The number of every string that is not in ``vocab``.
-        default: The value of every row of a file that lacks the column: a number, for strings a str
-            or bytes, for lists a list of numbers, such as ``[]``. Such rows are valid, not null.
-            None: a file that lacks the column raises. At least one file must have it. The same of a
-            partition key that some paths lack.
-        decode: For strings and binary: what becomes of each value, on the thread that iterates or
-            on those of `Ahead`. ``"image"``: an RGB image, uint8
-            ``[3, height, width]``, decoded by torchvision where that is installed, or else by
-            Pillow. ``"audio"``: samples, float32 ``[channels, samples]``, by torchcodec or
-            soundfile, and ``"<name>.sample_rate"``, int64 ``[B]``. Or a function from bytes to any
-            value but None. A struct with the field ``bytes``, as Hugging Face stores images and
-            audio, is read by its name. A null raises. The batch has a list of B values.
+        default: The value of every row of a file that lacks the column, or of a path that lacks the
+            partition key: a number, for strings a str or bytes, for lists a list of numbers. Such
+            rows are valid. None: such a file raises. At least one file must have the column.
+        decode: For strings and binary, on the thread that iterates or on those of `Ahead`.
+            ``"image"``: an RGB image, uint8 ``[3, height, width]``, by torchvision or else Pillow.
+            ``"audio"``: samples, float32 ``[channels, samples]``, by torchcodec or soundfile, and
+            ``"<name>.sample_rate"``, int64 ``[B]``. Or a function from bytes to any value but None.
+            A struct with the field ``bytes``, as of Hugging Face, is read by its name. A null
+            raises. The batch has a list of B values.
         stack: True to deliver decoded values, of one shape, as one tensor ``[B, ...]``.
-        on_error: ``"raise"``: a value that cannot be decoded raises a
-            `TransformError` that names file, row group and row.
-            ``"flag"``: it is None, as a null is, or zeros if values are stacked, and
-            ``"<name>.valid"``, bool ``[B]``, is False there. A batch without any value to take the
-            shape of zeros from raises.
+        on_error: ``"raise"``: a value that cannot be decoded raises a `TransformError` that names
+            file, row group and row. ``"flag"``: it is None, as a null is, or zeros if values are
+            stacked, and ``"<name>.valid"``, bool ``[B]``, is False there; a batch without any value
+            to take the shape of zeros from raises.
         unit: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``: timestamps, times, dates and durations of any
             unit, with and without UTC, become int64 of this unit. A value that it cannot hold
-            exactly raises `CastError`; a float ``dtype`` rounds it.
-            None: the unit that the files store. If it is not one, ``dtype="int64"``, or a float,
-            reads the finest of a column that is a tensor by itself, with a warning.
+            exactly raises `CastError`; a float ``dtype`` rounds it. None: the unit that the files
+            store, or the finest of several, with a warning, if ``dtype`` is int64 or a float and
+            the column is a tensor by itself.
     """
 
     source: str | Sequence[str] | None = None

@@ -27,15 +27,13 @@ class Order:
     """How an epoch's row groups are divided among ranks, for the few who need another way.
 
     Attributes:
-        balance: The quantity that ranks get equal amounts of: "rows", or "bytes" of the compressed
-            columns, which is closer to the cost of reading. "bytes" does not go with
-            `even="split"`.
-        within_rank: Shard row groups in file order and permute each rank's own. A rank then reads
-            the same files in every epoch, so node-local caches stay useful. It needs `shuffle`.
+        balance: What ranks get equal amounts of: "rows", or "bytes" of the compressed columns,
+            closer to the cost of reading. "bytes" does not go with `even="split"`.
+        within_rank: Shard row groups in file order and permute each rank's own, so that it reads
+            the same files in every epoch and node-local caches stay useful. It needs `shuffle`.
         canonical_world_size: A number of ranks whose global batches other worlds keep: every world
             whose number of ranks divides it, with the same product of ranks and `batch_size`. With
-            both `drop_last` and `even="none"` it must equal the number of ranks. None: each world
-            has batches of its own.
+            both `drop_last` and `even="none"` it must equal the number of ranks.
     """
 
     balance: Balance = "rows"
@@ -73,9 +71,8 @@ class Ranks:
             row-major. None for "dp", or "dp_replicate" and "dp_shard", or the only dimension.
         group: A process group whose ranks these are.
         check: Compare the ranks before the second batch, see `ParquetDataset.check_ranks_agree`.
-        store: A store of torch.distributed, for `even="dynamic"`. All processes that get the same
-            store share the rows of a pass, whatever their ranks. None for the store that
-            torch.distributed was initialised with.
+        store: A store of torch.distributed, for `even="dynamic"`: processes that get the same one
+            share the rows of a pass. None for that of torch.distributed's initialisation.
     """
 
     mesh: DeviceMesh | None = None
@@ -145,32 +142,26 @@ class Pack:
     count sequences. Every token is in one sequence. Empty documents add nothing.
 
     Attributes:
-        columns: The list column to pack, or several that are packed alike, such as tokens and the
-            mask of their loss. In each row their lists must have the same length. They are names
-            of `columns=`, if that is given.
+        columns: The list column to pack, or several, of the same lengths in each row, that are
+            packed alike, such as tokens and the mask of their loss; names of `columns=`, if given.
         length: L, the tokens of a sequence. Each column becomes a tensor ``[B, L]``.
-        strategy: ``"concat"``: one document after the other; a document that does not fit
-            continues in the next sequence. ``"split"``: a document that does not fit starts the
-            next sequence. ``"best_fit"``: the documents of a window are placed where they leave
-            the least space, longest first. In the last two, only documents longer than L are cut,
-            and padding fills the rest.
-        separator: A value that follows each document, such as the tokenizer's end of text. It is
-            the last token of its document. A number for the first column, with 0 for the others,
-            or a dict from column to number. None for no separator.
+        strategy: ``"concat"``: a document that does not fit continues in the next sequence.
+            ``"split"``: it starts the next sequence. ``"best_fit"``: the documents of a window are
+            placed where they leave the least space, longest first. In the last two, only documents
+            longer than L are cut, and padding fills the rest.
+        separator: The value that ends each document, such as the tokenizer's end of text: a number
+            for the first column, with 0 for the others, or a dict from column to number.
         padding: The value of padding: a number for all columns, or a dict from column to number.
         window: The number of consecutive documents of a row group that ``"best_fit"`` places
             together, or fewer if they have 4 million tokens. Each decode thread holds one window.
-        boundaries: The tensors that mark the documents of the first column. The rest of a document
-            in another sequence counts as another document.
-
-            - ``"tokens"``: ``"<column>.document"``, int32 ``[B, L]``, the number of a token's
-              document in its sequence, -1 for padding. ``"<column>.position"``, int32 ``[B, L]``,
-              the token's place in its document, from 0.
-            - ``"cu_seqlens"``: for kernels of attention over variable lengths, which take a batch
-              as one row of ``B * L`` tokens. ``"cu_seqlens"``, int32 ``[N + 1]``, where the N
-              documents begin, and the end. ``"max_seqlen"``, an int, the longest length. Padding
-              counts as a document.
-            - ``"both"``, or ``"none"``.
+        boundaries: The tensors that mark the documents of the first column; the rest of a document
+            in another sequence is another document. ``"tokens"``: ``"<column>.document"``, int32
+            ``[B, L]``, the number of a token's document in its sequence, -1 for padding, and
+            ``"<column>.position"``, int32 ``[B, L]``, its place in the document, from 0.
+            ``"cu_seqlens"``, for attention over variable lengths, which takes a batch as one row of
+            ``B * L`` tokens: ``"cu_seqlens"``, int32 ``[N + 1]``, where the N documents begin, and
+            the end, and ``"max_seqlen"``, an int; padding counts as a document. ``"both"``, or
+            ``"none"``.
     """
 
     columns: str | Sequence[str]
@@ -244,15 +235,13 @@ class ByLength:
 
     Attributes:
         column: The list column whose lengths count. It is padded.
-        max_tokens: The most entries, padding included, that a batch's ``[B, L]`` tensor of this
-            column has. Rows are sorted by length, and batches filled up. A longer row raises.
-        bucket_boundaries: Lengths, ascending: rows below the first one share batches, then those
-            below the second, and so on, and those from the last one on.
-        bucket_batch_sizes: Rows of a batch, for each bucket: one more than there are boundaries.
-            The last batch of a row group's bucket may have fewer.
+        max_tokens: The most entries, padding included, of a batch's ``[B, L]`` tensor of this
+            column. Rows are sorted by length, and batches filled up. A longer row raises.
+        bucket_boundaries: Lengths, ascending: rows below the first share batches, then those below
+            the second, and so on, and those from the last one on.
+        bucket_batch_sizes: Rows of a batch, for each of the buckets, one more than boundaries.
         max_rows: With `max_tokens`, the most rows of a batch; None for no limit.
-        padding: The value of padding: a number for `column`, or a dict from list column to number
-            for others too.
+        padding: The value of padding: a number for `column`, or a dict from list column to number.
         multiple_of: L is rounded up to a multiple of this, within `max_tokens`.
     """
 
