@@ -9,7 +9,16 @@ from typing import Any, Literal
 
 import torch
 
-from torchparquet._impl.checks import checked_int, checked_names, listed, plain_number, shortened
+from torchparquet._impl.checks import (
+    checked_bool,
+    checked_int,
+    checked_names,
+    checked_word,
+    listed,
+    plain_number,
+    set_checked,
+    shortened,
+)
 from torchparquet._impl.files.footers.leaf import DTYPES
 from torchparquet._impl.files.schemas import NANOSECONDS
 
@@ -92,34 +101,43 @@ class Column:
                     "a tensor of several columns takes their names; nulls of each are set as in "
                     'Column(["age", "income"], nulls={"age": 0})'
                 )
-            object.__setattr__(self, "source", checked_names(self.source, "source"))
-        object.__setattr__(self, "nulls", _checked_policies(self.nulls, self.source))
-        object.__setattr__(self, "dtype", _checked_dtype(self.dtype))
-        object.__setattr__(self, "default", _checked_default(self.default))
-        object.__setattr__(self, "unit", _checked_unit(self))
-        object.__setattr__(self, "length", _checked_length(self.length))
-        object.__setattr__(self, "vocab", _checked_vocab(self.vocab))
-        object.__setattr__(self, "unknown", checked_int("unknown", self.unknown, -(2**63), 2**64))
-        self._check_decode()
+            set_checked(self, source=checked_names(self.source, "source"))
+        set_checked(
+            self,
+            nulls=_checked_policies(self.nulls, self.source),
+            dtype=_checked_dtype(self.dtype),
+            default=_checked_default(self.default),
+            vocab=_checked_vocab(self.vocab),
+            unknown=checked_int("unknown", self.unknown, -(2**63), 2**64),
+        )
+        if self.length is not None and not (isinstance(self.length, str) and self.length == "any"):
+            length = checked_int("length", self.length, 1, 2**31, ', "any" or None')
+            set_checked(self, length=length)
+        if self.unit is not None:
+            self._check_unit()
+        if self.decode is not None:
+            self._check_decode()
+        elif self.stack or self.on_error != "raise":
+            raise ValueError("stack and on_error need decode")
+
+    def _check_unit(self) -> None:
+        checked_word("unit", self.unit, NANOSECONDS, " or None")
+        if self.dtype is None:
+            set_checked(self, dtype="int64")
+        elif self.dtype != "int64" and "float" not in str(self.dtype):
+            raise ValueError(f"times of a unit are int64 or floats; got dtype={self.dtype!r}")
+        if self.vocab is not None or self.decode is not None:
+            raise ValueError("unit goes neither with vocab nor with decode")
 
     def _check_decode(self) -> None:
-        if self.decode is None:
-            if self.stack or self.on_error != "raise":
-                raise ValueError("stack and on_error need decode")
-            return
         if isinstance(self.decode, str):
-            if self.decode not in ("image", "audio"):
-                raise ValueError(
-                    f'decode must be "image", "audio", a callable or None; got {self.decode!r}'
-                )
+            checked_word("decode", self.decode, ("image", "audio"), ", a callable or None")
         elif not callable(self.decode):
             raise TypeError(
                 f'decode must be "image", "audio", a callable or None; got {self.decode!r}'
             )
-        if not isinstance(self.stack, bool):
-            raise TypeError(f"stack must be a bool; got {self.stack!r}")
-        if self.on_error not in ("raise", "flag"):
-            raise ValueError(f'on_error must be "raise" or "flag"; got {self.on_error!r}')
+        checked_bool("stack", self.stack)
+        checked_word("on_error", self.on_error, ("raise", "flag"))
         # A null has no bytes to decode.
         nulls = "mask" if self.on_error == "flag" else "error"
         if isinstance(self.source, tuple):
@@ -131,7 +149,7 @@ class Column:
                 f"decode does not go with nulls={self.nulls!r}: a null has nothing to decode; "
                 'on_error="flag" marks nulls'
             )
-        object.__setattr__(self, "nulls", nulls)
+        set_checked(self, nulls=nulls)
 
     @property
     def dtype_name(self) -> str | None:
@@ -205,56 +223,27 @@ def _checked_dtype(dtype: Any) -> str | None:
     if not isinstance(dtype, str | torch.dtype):
         raise TypeError(f"dtype must be a torch dtype, its name or None; got {dtype!r}")
     name = str(dtype).removeprefix("torch.")
-    if name not in DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}; got {dtype!r}")
-    return name
+    return checked_word("dtype", name, DTYPES)
 
 
-def _checked_default(
-    default: Any,
-) -> int | float | bool | str | bytes | tuple[int | float | bool, ...] | None:
+def _checked_default(default: Any) -> Any:
     if isinstance(default, list | tuple):
-        items = tuple(map(plain_number, default))
-        if all(isinstance(one, _FILL_TYPES) for one in items):
-            return items
-    value = plain_number(default)
-    if value is None or isinstance(value, (*_FILL_TYPES, str, bytes)):
-        checked: int | float | bool | str | bytes | None = value
-        return checked
+        value = tuple(map(plain_number, default))
+        fits = all(isinstance(one, _FILL_TYPES) for one in value)
+    else:
+        value = plain_number(default)
+        fits = value is None or isinstance(value, (*_FILL_TYPES, str, bytes))
+    if fits:
+        return value
     raise TypeError(
         "default must be a number, a bool, a str, bytes, a list of numbers or None; got "
         f"{default!r:.200}"
     )
 
 
-def _checked_unit(column: Column) -> str | None:
-    unit: Any = column.unit
-    if unit is None:
-        return None
-    if unit not in tuple(NANOSECONDS):
-        raise ValueError(f"unit must be one of {', '.join(NANOSECONDS)} or None; got {unit!r}")
-    if column.dtype_name is None:
-        object.__setattr__(column, "dtype", "int64")
-    elif column.dtype_name != "int64" and "float" not in column.dtype_name:
-        raise ValueError(f"times of a unit are int64 or floats; got dtype={column.dtype!r}")
-    if column.vocab is not None or column.decode is not None:
-        raise ValueError("unit goes neither with vocab nor with decode")
-    return str(unit)
-
-
-def _checked_length(length: Any) -> int | Literal["any"] | None:
-    if length is None:
-        return None
-    if isinstance(length, str) and length == "any":
-        return "any"
-    return checked_int("length", length, 1, 2**31, ', "any" or None')
-
-
-def _checked_vocab(vocab: Any) -> tuple[str | bytes, ...] | Literal["auto"] | None:
-    if vocab is None:
-        return None
-    if isinstance(vocab, str) and vocab == "auto":
-        return "auto"
+def _checked_vocab(vocab: Any) -> Any:
+    if vocab is None or (isinstance(vocab, str) and vocab == "auto"):
+        return vocab
     if isinstance(vocab, str | bytes) or not isinstance(vocab, Sequence):
         raise TypeError(f'vocab must be a sequence of str or bytes, "auto" or None; got {vocab!r}')
     words = tuple(vocab)

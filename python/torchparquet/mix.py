@@ -10,7 +10,13 @@ from fractions import Fraction
 from typing import Any, Self, get_args
 
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.checks import checked_int, explaining_arguments
+from torchparquet._impl.checks import (
+    checked_bool,
+    checked_int,
+    checked_word,
+    explaining_arguments,
+    optional_int,
+)
 from torchparquet._impl.functions.transforms import Processor, Transform
 from torchparquet._impl.mixing.mix_order import MixOptions, Stopping
 from torchparquet._impl.mixing.mix_session import Member, MixSession
@@ -73,17 +79,14 @@ def mix(
         raise ValueError("datasets must hold a data set, got none")
     for number, dataset in enumerate(datasets):
         _check_member(number, dataset)
-    if not isinstance(within_batch, bool):
-        raise TypeError(f"within_batch must be a bool, got {within_batch!r}")
+    checked_bool("within_batch", within_batch)
     if within_batch != (batch_size is not None):
         raise ValueError(
             "within_batch=True and batch_size go together, got "
             f"within_batch={within_batch}, batch_size={batch_size}"
         )
-    if batch_size is not None:
-        batch_size = checked_int("batch_size", batch_size, 1, 2**40)
-    if stopping not in get_args(Stopping):
-        raise ValueError(f"stopping must be one of {get_args(Stopping)}, got {stopping!r}")
+    batch_size = optional_int("batch_size", batch_size, 1, 2**40)
+    checked_word("stopping", stopping, get_args(Stopping))
     if source_key is not None and not isinstance(source_key, str):
         raise TypeError(f"source_key must be a str or None, got {source_key!r}")
     exact = _exact([1] * len(datasets) if weights is None else weights, len(datasets))

@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from torchparquet._impl.checks import checked_bool, checked_int, checked_names, plain_number, shown
+from torchparquet._impl.checks import (
+    checked_bool,
+    checked_int,
+    checked_names,
+    checked_word,
+    optional_int,
+    plain_number,
+    set_checked,
+    shown,
+)
 
 if TYPE_CHECKING:
     import torch.distributed as dist
@@ -18,7 +27,6 @@ Balance = Literal["rows", "bytes"]
 Strategy = Literal["concat", "split", "best_fit"]
 Boundaries = Literal["tokens", "cu_seqlens", "both", "none"]
 Number = int | float | bool
-_NUMBERS = (int, float)  # bool is an int
 _MAX = 2**31
 
 
@@ -42,22 +50,10 @@ class Order:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        if self.balance not in get_args(Balance):
-            raise ValueError(f'balance must be "rows" or "bytes", got {self.balance!r}')
+        checked_word("balance", self.balance, get_args(Balance))
         checked_bool("within_rank", self.within_rank)
-        if self.canonical_world_size is not None:
-            size = checked_int("canonical_world_size", self.canonical_world_size, 1, _MAX)
-            object.__setattr__(self, "canonical_world_size", size)
-
-
-def _pairs(
-    argument: str, values: Mapping[str, Any], given: object
-) -> tuple[tuple[str, Number], ...]:
-    """Return numbers by column as pairs."""
-    pairs = tuple((name, plain_number(value)) for name, value in values.items())
-    if not all(isinstance(value, _NUMBERS) for _, value in pairs):
-        raise TypeError(f"{argument} must be a number or a dict of numbers; got {given!r}")
-    return pairs
+        size = optional_int("canonical_world_size", self.canonical_world_size, 1, _MAX)
+        set_checked(self, canonical_world_size=size)
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,7 @@ class Ranks:
         if self.dims is None:
             return
         names = (self.dims,) if isinstance(self.dims, str) else self.dims
-        object.__setattr__(self, "dims", checked_names(names, "dims"))
+        set_checked(self, dims=checked_names(names, "dims"))
         if self.mesh is None:
             raise ValueError(f"dims needs mesh, got dims={self.dims!r}")
 
@@ -115,10 +111,10 @@ class Ahead:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        for name in ("threads", "processes"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, checked_int(name, value, 1, 1025))
+        threads = optional_int("threads", self.threads, 1, 1025)
+        set_checked(
+            self, threads=threads, processes=optional_int("processes", self.processes, 1, 1025)
+        )
         if (self.threads is None) == (self.processes is None):
             raise ValueError(
                 "Ahead needs either threads or processes, got "
@@ -175,21 +171,20 @@ class Pack:
     def __post_init__(self) -> None:
         """Check the arguments and give them one form."""
         if not isinstance(self.columns, str):
-            object.__setattr__(self, "columns", checked_names(self.columns, "columns of Pack"))
+            set_checked(self, columns=checked_names(self.columns, "columns of Pack"))
         elif not self.columns:
             raise ValueError(f"columns of Pack must not be empty; got {self.columns!r}")
-        for name, least, end in (("length", 1, 2**31), ("window", 1, 2**31)):
-            object.__setattr__(self, name, checked_int(name, getattr(self, name), least, end))
-        for name, words in (("strategy", Strategy), ("boundaries", Boundaries)):
-            if getattr(self, name) not in get_args(words):
-                known = ", ".join(f'"{word}"' for word in get_args(words))
-                raise ValueError(f"{name} must be one of {known}; got {getattr(self, name)!r}")
+        checked_word("strategy", self.strategy, get_args(Strategy))
+        checked_word("boundaries", self.boundaries, get_args(Boundaries))
+        set_checked(
+            self,
+            length=checked_int("length", self.length, 1, _MAX),
+            window=checked_int("window", self.window, 1, _MAX),
+            padding=self._by_column("padding", dict.fromkeys(self.names, self.padding)),
+        )
         if self.separator is not None:
-            first, *others = self.names
-            given = self._by_column("separator", {first: self.separator} | dict.fromkeys(others, 0))
-            object.__setattr__(self, "separator", given)
-        given = self._by_column("padding", dict.fromkeys(self.names, self.padding))
-        object.__setattr__(self, "padding", given)
+            of_number = dict.fromkeys(self.names, 0) | {self.names[0]: self.separator}
+            set_checked(self, separator=self._by_column("separator", of_number))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -204,17 +199,11 @@ class Pack:
         """Return the value of padding in a column."""
         return dict(self.padding)[column]  # type: ignore[arg-type]
 
-    def _by_column(
-        self, argument: str, of_number: Mapping[str, Any]
-    ) -> tuple[tuple[str, Number], ...]:
+    def _by_column(self, argument: str, of_number: Any) -> tuple[tuple[str, Number], ...]:
         """Return the values of an argument, column by column."""
         given = getattr(self, argument)
-        if isinstance(given, tuple):
-            given = dict(given)
-        values = {**given} if isinstance(given, Mapping) else {**of_number}
-        unknown = [name for name in values if name not in self.names]
-        missing = [name for name in self.names if name not in values]
-        if unknown or missing:
+        values = dict(given) if isinstance(given, tuple | Mapping) else of_number
+        if set(values) != set(self.names):
             raise ValueError(
                 f"{argument} must have a number for each packed column, {list(self.names)}; got "
                 f"{given!r}"
@@ -258,21 +247,13 @@ class ByLength:
         if not isinstance(self.column, str):
             raise TypeError(f"column must be a str; got {self.column!r}")
         for name in ("max_tokens", "max_rows", "multiple_of"):
-            if getattr(self, name) is not None:
-                self._set(name, checked_int(name, getattr(self, name), 1, _MAX))
-        for name, least in (("bucket_boundaries", 1), ("bucket_batch_sizes", 1)):
-            values = getattr(self, name)
-            if values is not None:
-                self._set(name, tuple(checked_int(name, value, least, _MAX) for value in values))
-        self._check_together()
+            set_checked(self, **{name: optional_int(name, getattr(self, name), 1, _MAX)})
+        for name in ("bucket_boundaries", "bucket_batch_sizes"):
+            if (values := getattr(self, name)) is not None:
+                set_checked(self, **{name: tuple(checked_int(name, v, 1, _MAX) for v in values)})
         given: Any = self.padding
         named = dict(given) if isinstance(given, tuple | Mapping) else {self.column: given}
-        self._set("padding", _pairs("padding", {self.column: 0} | named, given))
-
-    def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
-
-    def _check_together(self) -> None:
+        set_checked(self, padding=_pairs("padding", {self.column: 0} | named, given))
         boundaries, sizes = self.bucket_boundaries, self.bucket_batch_sizes
         if (self.max_tokens is None) == (boundaries is None):
             raise ValueError(
@@ -295,6 +276,16 @@ class ByLength:
     def padding_of(self) -> dict[str, Number]:
         """The value of padding of each column that is padded."""
         return dict(self.padding)  # type: ignore[arg-type]
+
+
+def _pairs(
+    argument: str, values: Mapping[str, Any], given: object
+) -> tuple[tuple[str, Number], ...]:
+    """Return numbers by column as pairs."""
+    pairs = tuple((name, plain_number(value)) for name, value in values.items())
+    if not all(isinstance(value, Number) for _, value in pairs):
+        raise TypeError(f"{argument} must be a number or a dict of numbers; got {given!r}")
+    return pairs
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,26 @@ def checked_int(name: str, value: object, low: int, high: int, others: str = "")
     return int(value)
 
 
+def optional_int(name: str, value: object, low: int, high: int) -> int | None:
+    """Return None as it is, and anything else as `checked_int` does."""
+    return None if value is None else checked_int(name, value, low, high, " or None")
+
+
+def checked_word(name: str, value: Any, words: Iterable[str], others: str = "") -> str:
+    """Return `value`, which must be one of some words."""
+    known = tuple(words)
+    if value not in known:
+        listed_words = ", ".join(f'"{word}"' for word in known)
+        raise ValueError(f"{name} must be one of {listed_words}{others}; got {value!r}")
+    return str(value)
+
+
+def set_checked(options: object, **values: Any) -> None:
+    """Replace attributes of a frozen dataclass by what their checks have returned."""
+    for name, value in values.items():
+        object.__setattr__(options, name, value)
+
+
 def shown(value: object) -> str:
     """Return a wrong argument for a message: classes and functions in words, no address."""
     if isinstance(value, type):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from torchparquet._impl.checks import checked_int
+from torchparquet._impl.checks import checked_int, optional_int, set_checked
 from torchparquet._impl.processors import num_own_processors
 
 # As in Kubernetes and Dask: "1G" is "1GB", "1Gi" is "1GiB".
@@ -36,10 +36,9 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         """Check every field."""
-        if self.num_threads is not None:
-            checked = checked_int("num_threads", self.num_threads, 1, 1025)
-            object.__setattr__(self, "num_threads", checked)
-        object.__setattr__(self, "max_memory", parse_size("max_memory", self.max_memory))
+        num_threads = optional_int("num_threads", self.num_threads, 1, 1025)
+        max_memory = parse_size("max_memory", self.max_memory)
+        set_checked(self, num_threads=num_threads, max_memory=max_memory)
         if self.pin_memory is not None and not isinstance(self.pin_memory, bool):
             raise TypeError(f"pin_memory must be a bool or None, got {self.pin_memory!r}")
 
