@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from torchparquet._impl.checks import shown
 from torchparquet._impl.ranks.sharding import is_distributed
-from torchparquet._impl.reading.stream_parts import ROW_ID, ROW_VALID
+from torchparquet._impl.reading.reader_arguments import ROW_ID, ROW_VALID
 from torchparquet.dataset import ParquetDataset
 
 if TYPE_CHECKING:

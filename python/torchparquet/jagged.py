@@ -38,7 +38,7 @@ class Jagged:
 
     As in a list, ``len(j)``, ``j[i]`` and ``for row in j`` are about the rows. ``j[2:5]``,
     ``j[mask]`` and ``j[numbers]`` are a Jagged of fewer rows. torch's pin_memory, DataLoader
-    workers and pytrees move both tensors. Many operations take them, as a sum of embeddings per row:
+    workers and pytrees move both tensors. Many operations take them; a sum of embeddings per row:
 
         F.embedding_bag(j.values, weight, j.offsets, include_last_offset=True, mode="sum")
 

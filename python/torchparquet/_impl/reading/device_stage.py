@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.reading.stream import Stage, Stream
+from torchparquet._impl.reading.stream import Stream
 from torchparquet.jagged import Jagged
 
 # Of the device's memory: dtypes of any size begin at a multiple.
@@ -29,17 +29,11 @@ class _Arriving(NamedTuple):
     num_rows_given: int | None
 
 
-class DeviceStage(Stage):
+class DeviceStage(Stream):
     """Delivers batches on a device. The next one is on its way while the loop has this one."""
 
     def __init__(self, source: Stream, device: torch.device, *, pin_memory: bool) -> None:
-        """Prepare to copy.
-
-        Args:
-            source: Delivers batches on the host.
-            device: It has an index unless it is the CPU, which stands in for a device in tests.
-            pin_memory: Copy from page-locked memory, so that the loop's thread does not wait.
-        """
+        """Prepare to copy, from page-locked memory or not; tests take the CPU for a device."""
         super().__init__(source)
         self._streams = _streams_of(device)
         self._pin_memory = pin_memory
@@ -104,13 +98,7 @@ class DeviceStage(Stage):
 
 
 class _Span(NamedTuple):
-    """Memory to copy by one call.
-
-    Attributes:
-        source: A tensor of the batch, or bytes of a storage that several lie in.
-        begin: The byte of the storage where the bytes begin; -1 for a tensor.
-        indices: The numbers of the tensors.
-    """
+    """Memory to copy by one call: a tensor (begin is -1), or bytes of a storage from `begin` on."""
 
     source: Tensor
     begin: int
@@ -211,18 +199,9 @@ class CopyStreams:
             return [source.clone() for source in sources], None
         # This stream writes to memory allocated here after all its earlier work. record_stream
         # makes it wait for other streams that used the same memory, too.
-        with self._own_handle(self._stream) as stream:
+        with _own_handle(self._stream) as stream:
             copies = [source.to(self.device, non_blocking=True) for source in sources]
             return copies, stream.record_event()
-
-    @staticmethod
-    def _own_handle(stream: torch.Stream) -> torch.Stream:
-        """Return a new object for the stream, because entering it stores state in the object."""
-        return torch.Stream(
-            stream_id=stream.stream_id,
-            device_index=stream.device_index,
-            device_type=stream.device_type,
-        )
 
     def await_copies(self, copies: Sequence[Tensor], done: torch.Event | None) -> None:
         """Make the current stream, but not the calling thread, wait for copies."""
@@ -232,6 +211,15 @@ class CopyStreams:
         current.wait_event(done)
         for copied in copies:
             copied.record_stream(current)
+
+
+def _own_handle(stream: torch.Stream) -> torch.Stream:
+    """Return a new object for the stream, because entering it stores state in the object."""
+    return torch.Stream(
+        stream_id=stream.stream_id,
+        device_index=stream.device_index,
+        device_type=stream.device_type,
+    )
 
 
 @functools.cache

@@ -20,14 +20,12 @@ _MAX_DEFAULT_THREADS = 16
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options of reading a share. Its order and contents do not depend on them.
+    """Options of reading a share, whose order and contents do not depend on them.
 
     Attributes:
-        num_threads: Decode threads. None divides the processors of this process by the ranks of the
-            node, where they are known, and the DataLoader workers of the rank; at most 16.
-        max_memory: Bound of the memory of batches in flight, in bytes or with a unit ("1GiB").
-            DataLoader workers share it.
-        pin_memory: True delivers batches in page-locked memory; None does so if CUDA is available.
+        num_threads: None divides the processors of this process by the ranks of the node, where
+            they are known, and the DataLoader workers of the rank; at most 16.
+        max_memory: DataLoader workers share it.
     """
 
     num_threads: int | None = None
@@ -54,12 +52,7 @@ class ReadOptions:
 
 
 def parse_size(name: str, size: int | str) -> int:
-    """Return `size` in bytes.
-
-    Args:
-        size: Bytes, or a number with a unit: B; K, M, G, T for powers of 1000; Ki, Mi, Gi, Ti for
-            powers of 1024. A B may follow, and the case does not matter.
-    """
+    """Return `size` in bytes: a number of bytes, or one with a unit such as "2 Gi" or "1kB"."""
     if not isinstance(size, str):
         return checked_int(name, size, 1, 2**62)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", size)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from torchparquet._impl.batches.batch_rows import element_mask_owner, num_rows_of
-from torchparquet._impl.reading.stream import Stage, Stream
-from torchparquet._impl.reading.stream_parts import ROW_VALID
+from torchparquet._impl.reading.reader_arguments import ROW_VALID
+from torchparquet._impl.reading.stream import Stream
 from torchparquet._impl.sequences.by_length import batches_of, padded
 from torchparquet._impl.sequences.delivered_rows import WindowRows, delivered_rows
 from torchparquet._impl.sequences.length_pass import RowGroupLengths
@@ -105,7 +105,7 @@ def _whole_row_groups(manifest: Manifest, share: Share) -> Share:
     )
 
 
-class GroupedStream(Stage):
+class GroupedStream(Stream):
     """Delivers the batches of a share, in order. Holds the row groups of one window.
 
     An error comes where a row group of its window is read. It closes the stream, since it may have
