@@ -12,14 +12,7 @@ from torch import Tensor
 from torchparquet._impl.batches.batch_rows import num_rows_of
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.mixing.mix_order import BatchOrder, MixProgress, with_item
-from torchparquet._impl.mixing.mix_session import (
-    Ended,
-    Member,
-    MixPosition,
-    MixSession,
-    MixTotals,
-    copied,
-)
+from torchparquet._impl.mixing.mix_session import Ended, MixPosition, MixSession, MixTotals
 from torchparquet._impl.session.session import Start
 from torchparquet._impl.session.session_iterator import SessionIterator
 from torchparquet.jagged import Jagged
@@ -124,22 +117,6 @@ class Mixture(SessionIterator[Batch, MixPosition]):
     def is_over(position: MixPosition) -> bool:
         """Return True if no batch is left, as far as that is known without reading."""
 
-    @classmethod
-    def sources_of(cls, session: MixSession, position: MixPosition) -> list[Any]:
-        """Return the states of the data sets; None of those that take no part."""
-        active = position.progress.active
-        return [
-            cls.source_of(member, place) if number in active else None
-            for number, (member, place) in enumerate(
-                zip(session.members, position.places, strict=True)
-            )
-        ]
-
-    @staticmethod
-    @abstractmethod
-    def source_of(member: Member, place: Any) -> Any:
-        """Return the state that leads to a place of a data set."""
-
     @abstractmethod
     def _take(self, position: MixPosition) -> tuple[Batch, MixPosition]:
         """Return the batch at a position, and the position after it."""
@@ -213,11 +190,6 @@ class BatchMixture(Mixture):
     def is_over(position: MixPosition) -> bool:
         """Return True if no batch is left."""
         return position.progress.over or _order_at(position).next is None
-
-    @staticmethod
-    def source_of(member: Member, place: Any) -> Any:
-        """Return the state of the next batch."""
-        return copied(place.state) if isinstance(place, Ended) else member.state_of(place)
 
     def _go_to(self, position: MixPosition | None) -> MixPosition:
         position = super()._go_to(position)
