@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 
 import pyarrow
 import pytest
+from pyarrow import parquet
 
 import torchparquet
 from tests.fixtures.shape_files import shape_files
@@ -212,6 +214,43 @@ def test_the_extension_links_no_arrow() -> None:
     """Its symbols would not be found, or those of another release would."""
     assert b"libarrow.so" not in Path(_core.__file__).read_bytes()
     assert b"libparquet.so" not in Path(_core.__file__).read_bytes()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("library_first", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "library", ["torch", "pandas", "datasets", "ray", "pyarrow.dataset", "polars", "duckdb"]
+)
+def test_reading_next_to_libraries_with_arrow_or_cpp_of_their_own(
+    library: str, library_first: bool, tmp_path: Path
+) -> None:
+    """A file in a codec of Arrow's, and one that Arrow refuses to open."""
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    first, second = (library, "torchparquet") if library_first else ("torchparquet", library)
+    good, bad = tmp_path / "good.parquet", tmp_path / "bad.parquet"
+    table = pyarrow.table({"a": range(1000), "b": [str(i) for i in range(1000)]})
+    parquet.write_table(table, good, compression="brotli")
+    bad.write_bytes(b"PAR1" + b"\x15" * 20 + b"\x08\0\0\0PAR1")
+    done = run(
+        f"""
+        import {first}
+        import {second}
+        import pyarrow as pa, pyarrow.parquet as pq, pandas
+        from torchparquet import ParquetDataset
+        from torchparquet._impl.native import load_bridge
+        assert pa.__version__.startswith(load_bridge() + "."), (pa.__version__, load_bridge())
+        path = {str(good)!r}
+        total = sum(int(b["a"].sum()) for b in ParquetDataset(path, batch_size=100))
+        assert total == pq.read_table(path)["a"].to_numpy().sum(), total
+        assert total == pandas.read_parquet(path)["a"].sum(), total
+        try:
+            list(ParquetDataset({str(bad)!r}, batch_size=100))
+        except OSError as error:
+            print(type(error).__name__, total)
+        """
+    )
+    assert done.stdout == "CorruptFileError 499500\n", done.stderr
 
 
 def pins_of(requirements: list[str]) -> list[str]:
