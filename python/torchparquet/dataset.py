@@ -365,14 +365,12 @@ class ParquetDataset(SessionDataset[Batch]):
     def __iter__(self) -> Iteration:
         """Return an iterator. Its first `next` begins the next epoch or resumes from a state.
 
-        The second `next` takes the epoch. An iterator that is dropped before is a look: the next
-        iteration begins at the same place.
+        The second `next` takes the epoch; dropped before, the iterator was a look.
 
         Raises:
             ValueError: The environment and the arguments disagree about this process's rank,
-                another DataLoader worker took the state, two batches do not fit `max_memory`, a
-                loader of Accelerate would divide the batches among ranks a second time, or a
-                DataLoader would stack them.
+                another DataLoader worker took the state, two batches do not fit `max_memory`, or a
+                loader would divide the batches among ranks a second time, or stack them.
             RankMismatchError: Ranks disagree, see `check_ranks_agree`; the first time only.
         """
         self._session.refuse_second_sharding()

@@ -95,11 +95,7 @@ def mix(
 
 
 class MixedDataset(SessionDataset[Batch]):
-    """Batches of several data sets in exact proportion; `mix` makes it.
-
-    Every iteration is an epoch: the next one, unless `set_epoch` sets another. One that ends after
-    a look at one batch takes no epoch.
-    """
+    """Batches of several data sets in exact proportion, an epoch an iteration; `mix` makes it."""
 
     _noun = "mix"
     _session: MixSession
@@ -150,8 +146,7 @@ class MixedDataset(SessionDataset[Batch]):
     def __len__(self) -> int:
         """Return the batches of the epoch under way, or else of the next one.
 
-        Batches before a loaded state count too. `len(loader)` covers all workers; after they have
-        begun an epoch, it is the length of the next one.
+        Batches before a loaded state count too. `len(loader)` covers all workers.
 
         Raises:
             TypeError: Rows are mixed, and a data set has no known number of rows.
@@ -162,8 +157,7 @@ class MixedDataset(SessionDataset[Batch]):
         """Make the next iteration resume at `state`, with the weights of that time.
 
         A live iterator resumes there too. A state taken after the last batch begins the next
-        epoch. On another number of ranks, the undelivered rows of each `ParquetDataset` are divided
-        among them.
+        epoch. Another number of ranks divides the undelivered rows of each `ParquetDataset`.
 
         Raises:
             TypeError: `state` is not a dict.
