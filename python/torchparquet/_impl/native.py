@@ -7,52 +7,8 @@ from pathlib import Path
 from torchparquet._impl.bridge import find_bridge
 
 try:
-    from torchparquet._impl._core import (
-        EPOCH_LEDGER_WORDS,
-        BatchReader,
-        ColumnSpec,
-        DataFiles,
-        Decryption,
-        FieldPlace,
-        FieldSpec,
-        Footers,
-        LeafColumn,
-        PackRequest,
-        PageHeader,
-        ReaderMemory,
-        ReaderSpec,
-        ReaderStats,
-        RemoteRequest,
-        RemoteStore,
-        Selections,
-        Share,
-        SlabPiece,
-        Vocabulary,
-        await_gloo_threads,
-        begin_iteration,
-        bloom_filter_bytes,
-        cumulative_lengths,
-        documents_of,
-        epoch_of,
-        find_indexes,
-        has_http,
-        has_libdeflate,
-        hash_bytes,
-        instructions,
-        load_arrow,
-        map_shared_words,
-        may_hold,
-        num_iterations,
-        offer_libdeflate,
-        page_bounds,
-        page_rows,
-        parse_page_header,
-        read_footers,
-        set_epoch_of,
-        tensor_bytes,
-        window_order,
-        window_row_bytes,
-    )
+    from torchparquet._impl._core import *  # noqa: F403  # all of it, for every room
+    from torchparquet._impl._core import load_arrow, offer_libdeflate
 except ModuleNotFoundError as error:
     if error.name != "torchparquet._impl._core":
         raise
@@ -60,52 +16,6 @@ except ModuleNotFoundError as error:
         "torchparquet is not built: its extension _core is missing; in a checkout run: "
         "pip install ."
     ) from None
-
-__all__ = [
-    "EPOCH_LEDGER_WORDS",
-    "BatchReader",
-    "ColumnSpec",
-    "DataFiles",
-    "Decryption",
-    "FieldPlace",
-    "FieldSpec",
-    "Footers",
-    "LeafColumn",
-    "PackRequest",
-    "PageHeader",
-    "ReaderMemory",
-    "ReaderSpec",
-    "ReaderStats",
-    "RemoteRequest",
-    "RemoteStore",
-    "Selections",
-    "Share",
-    "SlabPiece",
-    "Vocabulary",
-    "await_gloo_threads",
-    "begin_iteration",
-    "bloom_filter_bytes",
-    "cumulative_lengths",
-    "documents_of",
-    "epoch_of",
-    "find_indexes",
-    "has_http",
-    "has_libdeflate",
-    "hash_bytes",
-    "instructions",
-    "load_bridge",
-    "map_shared_words",
-    "may_hold",
-    "num_iterations",
-    "page_bounds",
-    "page_rows",
-    "parse_page_header",
-    "read_footers",
-    "set_epoch_of",
-    "tensor_bytes",
-    "window_order",
-    "window_row_bytes",
-]
 
 
 @functools.cache
