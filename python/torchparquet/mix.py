@@ -20,7 +20,7 @@ from torchparquet._impl.checks import (
 from torchparquet._impl.functions.transforms import Processor, Transform
 from torchparquet._impl.mixing.mix_order import MixOptions, Stopping
 from torchparquet._impl.mixing.mix_session import Member, MixSession
-from torchparquet._impl.mixing.mixture import BatchMixture, Mixture
+from torchparquet._impl.mixing.mixture import Mixture
 from torchparquet._impl.mixing.row_mixing import RowMixture
 from torchparquet._impl.mixing.session_dataset import SessionDataset
 from torchparquet._impl.ranks.loaders import (
@@ -109,7 +109,7 @@ class MixedDataset(SessionDataset[Batch]):
         """See `mix`, which checks the arguments."""
         super().__init__()
         self._datasets = list(datasets)
-        mixing: type[Mixture] = BatchMixture if options.batch_size is None else RowMixture
+        mixing = Mixture if options.batch_size is None else RowMixture
         sessions: list[Member] = [dataset._session for dataset in datasets]
         self._session = MixSession(sessions, options, source_key, mixing)
 

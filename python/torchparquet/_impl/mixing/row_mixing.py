@@ -150,8 +150,16 @@ class RowMixture(Mixture):
                 cursor = self._cursor(position, number)
                 available = cursor.available(position.places[number], left)
                 if available:
-                    position, found = self._with_rows(position, number, available)
-                    pieces += found
+                    found, place = cursor.rows(position.places[number], available)
+                    pieces += [self._marked(piece, number) for piece in found]
+                    progress = position.progress
+                    at = progress.active.index(number)
+                    counts = with_item(progress.counts, at, progress.counts[at] + available)
+                    position = replace(
+                        position,
+                        progress=replace(progress, counts=counts),
+                        places=with_item(position.places, number, place),
+                    )
                     num_rows += available
                     left -= available
                     continue
@@ -161,20 +169,6 @@ class RowMixture(Mixture):
                     break
                 position = self._with_round_begun(position, number)
         return replace(position, progress=position.progress.without(empty)), pieces, num_rows
-
-    def _with_rows(
-        self, position: MixPosition, number: int, num_rows: int
-    ) -> tuple[MixPosition, list[Batch]]:
-        """Return the position after rows of an active data set, and the rows."""
-        progress = position.progress
-        pieces, place = self._cursor(position, number).rows(position.places[number], num_rows)
-        at = progress.active.index(number)
-        progress = replace(
-            progress, counts=with_item(progress.counts, at, progress.counts[at] + num_rows)
-        )
-        places = with_item(position.places, number, place)
-        found = [self._marked(piece, number) for piece in pieces]
-        return replace(position, progress=progress, places=places), found
 
     def _with_round_begun(self, position: MixPosition, number: int) -> MixPosition:
         member = self._session.members[number]
