@@ -204,13 +204,6 @@ def test_arguments_of_other_calls(data: Path) -> None:
         mix([dataset], weight=[1])  # type: ignore[call-arg]
 
 
-def test_null_lists_of_numbers_become_empty_as_the_message_says() -> None:
-    table = pa.table({"l": [[1], None, [2, None]]})
-    columns = {"l": Column("l", nulls=0)}
-    (batch,) = ParquetDataset(table, batch_size=3, columns=columns)
-    assert batch["l"].to_list() == [[1], [], [2, 0]]
-
-
 def test_cast_that_overflows_names_the_option(data: Path) -> None:
     dataset = ParquetDataset(data, batch_size=4, columns={"b": Column("big", dtype="int8")})
     with pytest.raises(CastError, match=r'Column\(..., dtype="int64"\) reads a .*int8: 1000: '):

@@ -177,18 +177,6 @@ def test_a_data_set_of_weight_0_is_left_out_and_joins_later(
     assert ids_by_batch(mixed) == ids_by_batch(joined)
 
 
-def test_set_weights_is_for_the_next_epoch(paths: list[Path]) -> None:
-    mixed = open_mix(paths, (1, 1, 1), stopping="all_exhausted")
-    stream = iter(mixed)
-    begun = [next(stream)]
-    mixed.set_weights([100, 1, 1])
-    begun += stream
-    assert ids_by_batch(begun) == ids_by_batch(open_mix(paths, (1, 1, 1), stopping="all_exhausted"))
-    drawn = sources(mixed)
-    assert drawn[:25].count(0) >= 24
-    assert mixed.weights == pytest.approx([100 / 102, 1 / 102, 1 / 102])
-
-
 def test_source_key(paths: list[Path]) -> None:
     for options in ({}, {"within_batch": True, "batch_size": 16}):
         for batch in open_mix(paths, source_key="from", **options):
@@ -223,18 +211,13 @@ def test_rows_of_each_batch_are_in_proportion(
     assert any(rows < need + 1 for rows, need in zip(ROWS, beyond, strict=True))
 
 
-def check_values(batch: dict[Any, Any]) -> None:
-    """Every column belongs to its row."""
-    rows = batch["id"].tolist()
-    assert batch["x"].tolist() == rows
-    assert batch["items"].to_list() == [list(range(row % 4)) for row in rows]
-    assert batch["words"].to_str() == [[str(row)] * (row % 3) for row in rows]
-
-
 @pytest.mark.parametrize("stopping", STOPPINGS)
 def test_rows_keep_their_values(paths: list[Path], stopping: str) -> None:
     for batch in open_mix(paths, within_batch=True, batch_size=33, stopping=stopping):
-        check_values(batch)
+        rows = batch["id"].tolist()
+        assert batch["x"].tolist() == rows
+        assert batch["items"].to_list() == [list(range(row % 4)) for row in rows]
+        assert batch["words"].to_str() == [[str(row)] * (row % 3) for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -307,18 +290,20 @@ def test_resume_after_every_batch(paths: list[Path], stopping: str, rows: int | 
             assert str(next(iter(resumed))) == epochs[1][0]
 
 
-def test_resume_has_the_weights_of_then(paths: list[Path]) -> None:
-    mixed = open_mix(paths, (1, 1, 1))
+def test_set_weights_is_for_the_next_epoch_and_of_the_state(paths: list[Path]) -> None:
+    unchanged = ids_by_batch(open_mix(paths, (1, 1, 1), stopping="all_exhausted"))
+    mixed = open_mix(paths, (1, 1, 1), stopping="all_exhausted")
     stream = iter(mixed)
-    for _ in range(4):
-        next(stream)
-    mixed.set_weights([5, 1, 1])
+    begun = [next(stream) for _ in range(4)]
+    mixed.set_weights([100, 1, 1])
     state = mixed.state_dict()
-    rest, after = ids_by_batch(stream), ids_by_batch(mixed)
-    resumed = open_mix(paths, (1, 2, 3))
+    rest, after = ids_by_batch(stream), list(mixed)
+    assert ids_by_batch(begun) + rest == unchanged
+    assert sources(after)[:25].count(0) >= 24
+    assert mixed.weights == pytest.approx([100 / 102, 1 / 102, 1 / 102])
+    resumed = open_mix(paths, (1, 2, 3), stopping="all_exhausted")
     resumed.load_state_dict(state)
-    assert ids_by_batch(resumed) == rest
-    assert ids_by_batch(resumed) == after
+    assert [ids_by_batch(resumed) for _ in range(2)] == [rest, ids_by_batch(after)]
 
 
 def test_set_epoch_keeps_a_state_of_that_epoch_only(paths: list[Path]) -> None:
