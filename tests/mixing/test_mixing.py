@@ -423,7 +423,7 @@ def open_nested(paths: Any, stopping: Any, **arguments: Any) -> Any:
 
 @pytest.mark.parametrize("stopping", STOPPINGS)
 @pytest.mark.parametrize("rows", [{}, {"within_batch": True, "batch_size": 8}], ids=["", "rows"])
-@pytest.mark.mostly_long(every=4)
+@pytest.mark.mostly_long(every=5)
 def test_a_mix_of_a_mix_goes_on_where_it_was(
     paths: list[Path], stopping: str, rows: dict[str, Any]
 ) -> None:

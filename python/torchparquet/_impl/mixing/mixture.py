@@ -84,7 +84,8 @@ class Mixture(SessionIterator[Batch, MixPosition]):
         position = self._settled()
         if self.over:
             self.take_epoch()
-            self._close_all()
+            if not self.is_led:  # else the mix that leads it may go on with its next epoch
+                self._close_all()
             self.progress.has_ended = True
             raise StopIteration
         return self._take(self.progress.position or position)
