@@ -151,16 +151,14 @@ def test_each_iteration_is_the_next_epoch_in_another_order(
 
 
 @pytest.mark.parametrize("rows", [{}, {"within_batch": True, "batch_size": 9}])
-@pytest.mark.parametrize("stopping", ["first_exhausted", "all_exhausted", "repeat"])
+@pytest.mark.parametrize("stopping", STOPPINGS)
 def test_a_data_set_of_weight_0_is_left_out_and_joins_later(
     paths: list[Path], stopping: Any, rows: dict[str, Any]
 ) -> None:
     """Without it the mix is that of the others; a state within an epoch goes on so."""
     options: Any = {"stopping": stopping, **rows}
-    mixed, others = (
-        open_mix(paths, (0, 2, 1), **options),
-        mix(open_datasets(paths)[1:], weights=(2, 1), **options),
-    )
+    mixed = open_mix(paths, (0, 2, 1), **options)
+    others = mix(open_datasets(paths)[1:], weights=(2, 1), **options)
     length = len(mixed)
     first = ids_by_batch(mixed)
     assert first == ids_by_batch(others)
@@ -304,21 +302,6 @@ def test_set_weights_is_for_the_next_epoch_and_of_the_state(paths: list[Path]) -
     resumed = open_mix(paths, (1, 2, 3), stopping="all_exhausted")
     resumed.load_state_dict(state)
     assert [ids_by_batch(resumed) for _ in range(2)] == [rest, ids_by_batch(after)]
-
-
-def test_set_epoch_keeps_a_state_of_that_epoch_only(paths: list[Path]) -> None:
-    mixed = open_mix(paths)
-    stream = iter(mixed)
-    first = [next(stream)["id"].tolist() for _ in range(3)]
-    state = mixed.state_dict()
-    kept, dropped = open_mix(paths), open_mix(paths)
-    for other, epoch in ((kept, 0), (dropped, 1)):
-        other.load_state_dict(state)
-        other.set_epoch(epoch)
-    assert first + ids_by_batch(kept) == ids_by_batch(open_mix(paths))
-    list(mixed)
-    mixed.set_epoch(1)
-    assert ids_by_batch(dropped) == ids_by_batch(mixed)
 
 
 @pytest.mark.parametrize(
