@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures.datasets import open_alone
-from tests.fixtures.generated_pages import varint
 from tests.fixtures.parquet_files import (
     id_files,
     id_table,
@@ -42,6 +41,7 @@ from tests.fixtures.thrift_bytes import (
     pages,
     replaced,
     resized,
+    varint,
 )
 from torchparquet import CorruptFileError
 

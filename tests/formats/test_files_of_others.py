@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.fixtures.generated_pages import Entry, Levels, page, varint, write_pages
+from tests.fixtures.generated_pages import Entry, Levels, page, write_pages
 from tests.fixtures.parquet_files import read_all, write
 from tests.fixtures.thrift_bytes import (
     META_CODEC,
@@ -26,6 +26,7 @@ from tests.fixtures.thrift_bytes import (
     pages,
     pages_of,
     replaced,
+    varint,
     zigzag,
 )
 from tests.oracles.arrow_leaves import assert_table_reads_as
