@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -62,7 +62,13 @@ class DeviceStage(Stream):
 
     def _begin(self, batch: Batch) -> _Arriving:
         """Begin to copy a batch; return at once if its memory is page-locked."""
-        tensors = list(_tensors_in(batch))
+        tensors: list[Tensor] = []
+
+        def note(tensor: Tensor) -> Tensor:
+            tensors.append(tensor)
+            return tensor
+
+        _mapped(batch, note)
         made, spans = list(tensors), _spans(tensors, self._streams.device)
         sources = [_pinned(span.source) if self._pin_memory else span.source for span in spans]
         # Nobody has to hold the sources. torch's host allocator tracks copies from page-locked
@@ -73,7 +79,8 @@ class DeviceStage(Stream):
                 made[index] = (
                     copied if span.begin < 0 else _view(copied, tensors[index], span.begin)
                 )
-        made_batch = _with_tensors(batch, iter(made))
+        following = iter(made)
+        made_batch = _mapped(batch, lambda _: next(following))
         return _Arriving(made_batch, copies, done, self._source.num_rows_given)
 
     @property
@@ -157,31 +164,18 @@ def _end_of(tensor: Tensor) -> int:
     return int(_begin_of(tensor) + (last + 1) * tensor.dtype.itemsize)
 
 
-def _tensors_in(value: Any) -> Iterator[Tensor]:
-    """Return the tensors of a batch, in dicts, lists, tuples and Jagged too."""
+def _mapped(value: Any, made_of: Callable[[Tensor], Tensor]) -> Any:
+    """Return a value with other tensors, also those in dicts, lists, tuples and Jagged."""
     if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Jagged):
-        yield from _tensors_in((value.values, value.offsets))
-    elif isinstance(value, dict):
-        yield from _tensors_in(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors_in(one)
-
-
-def _with_tensors(value: Any, made: Iterator[Tensor]) -> Any:
-    """Return a value with other tensors, in the order of `_tensors_in`."""
-    if isinstance(value, Tensor):
-        return next(made)
+        return made_of(value)
     if isinstance(value, Jagged):
-        return Jagged(_with_tensors(value.values, made), _with_tensors(value.offsets, made))
+        return Jagged(_mapped(value.values, made_of), made_of(value.offsets))
     if isinstance(value, dict):
-        return {key: _with_tensors(one, made) for key, one in value.items()}
+        return {key: _mapped(one, made_of) for key, one in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_with_tensors(one, made) for one in value))
+        return type(value)(*(_mapped(one, made_of) for one in value))
     if isinstance(value, list | tuple):
-        return type(value)(_with_tensors(one, made) for one in value)
+        return type(value)(_mapped(one, made_of) for one in value)
     return value
 
 
