@@ -322,6 +322,7 @@ NESTED = Jagged(INT64, torch.tensor([0, 2]))
         (lambda: Jagged.from_lists([1, 2]), TypeError, "rows must be lists or strings; got 1"),
         (lambda: Jagged.from_lists([[1], "a"]), TypeError, "got [1] and 'a'"),
         (lambda: Jagged.from_lists([["a", 2]]), TypeError, "got 'a' and 2"),
+        (lambda: Jagged(3, 4), TypeError, "(Jagged.from_lists(rows) takes lists); got int and int"),  # type: ignore[arg-type]
         (lambda: Jagged.from_lists([[[1], 2]]), TypeError, "got [1] and 2"),
         (lambda: Jagged.from_lists([[1], None]), TypeError, "got [1] and None"),
         (
@@ -486,6 +487,14 @@ WAYS: dict[str, Any] = {
     "pickle": lambda: [pickle.loads(pickle.dumps(batch()))],
     "torch.save": lambda: [through_torch_save(batch())],
 }
+
+
+def test_its_leaves_are_tensors() -> None:
+    leaves = pytree.tree_leaves(batch())
+    assert len(leaves) == 1 + 2 + 3
+    assert all(isinstance(leaf, torch.Tensor) for leaf in leaves)
+    devices = pytree.tree_map(lambda tensor: tensor.device, batch())
+    assert set(pytree.tree_leaves(devices)) == {torch.device("cpu")}
 
 
 @pytest.mark.parametrize("way", WAYS)

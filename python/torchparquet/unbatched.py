@@ -20,7 +20,7 @@ from torchparquet._impl.mixing.session_dataset import SessionDataset
 from torchparquet._impl.ranks.loaders import end_orphaned_worker, num_workers_of_caller
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.session.dataset_session import DatasetSession
-from torchparquet._impl.session.exact_iterator import Progress
+from torchparquet._impl.session.session_iterator import Progress
 
 
 class UnbatchedDataset(SessionDataset[Row]):

@@ -7,12 +7,13 @@ way batches per chunk are cut: there the laws are checked instead (see `check_cu
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from tests.oracles.window_oracle import MASK64, permuted
+from tests.oracles.window_oracle import GOLDEN, MASK64, chunks_of, mix, permuted
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 
 # The reference: a row is (row group, row, valid), a chunk is a list of rows.
@@ -133,15 +134,6 @@ def reference(row_group_rows: Any, order: Any, options: Any) -> Any:
 # The checks
 
 
-def delivered(share: Any) -> Any:
-    """Return the chunks of a Share as the reference's."""
-    columns = (share.row_group, share.row_begin, share.num_rows, share.valid)
-    return [
-        [(g, row, valid) for row in range(begin, begin + rows)]
-        for g, begin, rows, valid in zip(*(column.tolist() for column in columns), strict=True)
-    ]
-
-
 def check_cut(chunks: Any, wanted: Any, count: Any) -> None:
     """Check `chunks` against the uncut `wanted`: same rows, `count` pieces, as small as can be."""
     chunks, wanted = filled(chunks), filled(wanted)
@@ -166,7 +158,7 @@ def check_cut(chunks: Any, wanted: Any, count: Any) -> None:
 
 def check_audit(shares: Any, row_group_rows: Any, options: Any) -> None:
     """Check exactly-once on what the shares say, with no reference between."""
-    rows = [row for share in shares for row in flat(delivered(share)) if row[2]]
+    rows = [row for share in shares for row in flat(chunks_of(share)) if row[2]]
     seen = Counter((g, r) for g, r, _ in rows)
     every = {(g, r) for g, count in enumerate(row_group_rows) for r in range(count)}
     assert set(seen) <= every
@@ -191,17 +183,14 @@ def check_even(plan: Any, options: Any) -> None:
         assert all(rows % options.batch_size == 0 for rows in plan.share_rows.tolist())
 
 
-def check_positions(share: Any, wanted: Any, order: Any, row_group_rows: Any) -> None:
-    """Check that row groups stand where the epoch's order has them, empty ones included."""
-    chunks, dealt = delivered(share), order[share.index :: share.num_shares]
-    own, added = wanted[: len(dealt)], wanted[len(dealt) :]
-    for k, chunk in enumerate(own):
-        assert not chunk or chunks[k] == chunk
-    assert all(chunks[len(dealt) :]), "an empty chunk that holds no position"
-    uncut = len(flat(own)) == sum(row_group_rows[g] for g in dealt)
-    if uncut and filled(added):
-        assert share.row_group.tolist()[: len(dealt)] == dealt
-        assert chunks[: len(dealt)] == own
+def check_positions(share: Any, order: Any) -> None:
+    """Check that the cursor meets the epoch's own order, and no row group elsewhere is empty."""
+    sequence, further = share.sequence, share.further
+    assert sequence.row_group.tolist() == order
+    assert further.num_rows.all(), "an empty chunk that holds no position"
+    own = slice(share.index, None, share.num_shares)
+    dealt = replace(share, sequence=sequence.pick(own), index=0, num_shares=1)
+    assert flat(chunks_of(dealt)) == flat(chunks_of(share))
 
 
 def check_plan(row_group_rows: Any, options: Any) -> Any:
@@ -215,7 +204,7 @@ def check_plan(row_group_rows: Any, options: Any) -> Any:
     shares = [plan.share(index) for index in range(plan.num_shares)]
     most = max(len(filled(chunks)) for chunks in expected)
     for index, (share, wanted) in enumerate(zip(shares, expected, strict=True)):
-        chunks = delivered(share)
+        chunks = chunks_of(share)
         assert (share.index, share.num_shares) == (index, plan.num_shares)
         assert share.batch_size == options.batch_size
         assert not chunks or chunks[-1], "an empty tail"
@@ -223,7 +212,7 @@ def check_plan(row_group_rows: Any, options: Any) -> Any:
             check_cut(chunks, wanted, most)
         else:
             assert filled(chunks) == filled(wanted)
-            check_positions(share, wanted, order, row_group_rows)
+            check_positions(share, order)
         # The plan's figures without laying out a share equal those of the share.
         rows, steps = len(flat(chunks)), len(filled(chunks))
         if options.batch_size is not None:
@@ -256,13 +245,6 @@ def shuffled(num_row_groups: Any, options: Any) -> Any:
     return sorted(range(num_row_groups), key=draws.__getitem__)
 
 
-def split_mix(base: Any, step: Any) -> Any:
-    z = (base + step * 0x9E3779B97F4A7C15) & MASK64
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK64
-    return z ^ (z >> 31)
-
-
 def permuted_in_windows(chunks: Any, index: Any, options: Any) -> Any:
     """Return the rows of a share in windows of `shuffle_window` chunks, repeats by themselves."""
     (base,) = philox(options, [0, index, 1, 1], 1)
@@ -272,7 +254,7 @@ def permuted_in_windows(chunks: Any, index: Any, options: Any) -> Any:
         for first in range(0, len(own), options.shuffle_window):
             window = flat(own[first : first + options.shuffle_window])
             number += 1
-            places = permuted(split_mix(base, number), len(window)).tolist()
+            places = permuted(mix((base + number * GOLDEN) & MASK64), len(window)).tolist()
             rows += [row for _, row in sorted(zip(places, window, strict=True))]
     return rows
 

@@ -40,7 +40,8 @@ class SessionDataset(IterableOnly[_Item]):
 
         The state is a small dict that JSON, pickle and torch.save take. It is the same on every
         rank at the same step (in a mix with `even="none"`, until a rank has no row left of a data
-        set), so saving it on one rank is enough.
+        set), so saving it on one rank is enough. With `even="dynamic"` each rank has its own, with
+        a number for each row group that it took: save all, and load each on the rank that it is of.
 
         Raises:
             RuntimeError: DataLoader workers iterated the data set. Only they know the state, which

@@ -10,17 +10,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 from torch._C import _from_dlpack
 
-from torchparquet._impl.batches.packed_items import PackedItems, in_own_memory
-from torchparquet._impl.batches.tensors import Batch, BatchViews, LentSlabs
+from torchparquet._impl.batches.tensors import (
+    Batch,
+    BatchViews,
+    LentSlabs,
+    PackedItems,
+    in_own_memory,
+)
 from torchparquet._impl.native import BatchReader, ReaderMemory, ReaderSpec, ReaderStats
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.reading import interpreter_exit
 from torchparquet._impl.reading.null_values import with_way_out
-from torchparquet._impl.reading.reader_arguments import first_steps, native_share
+from torchparquet._impl.reading.reader_arguments import native_shares
 from torchparquet._impl.reading.stream import Stream
 from torchparquet.errors import NullValueError
 
 if TYPE_CHECKING:
+    from torchparquet._impl.plan.claims import Claims
     from torchparquet._impl.plan.share import Share
     from torchparquet._impl.reading.reader_arguments import StreamParts
 
@@ -74,12 +80,13 @@ class BatchStream(Stream):
         self.num_threads = num_threads
         self.max_memory_bytes = max_memory_bytes
         self.reading: Any = None  # whose `end` takes the final counts
-        first, *beside = [native_share(parts.manifest, lane) for lane in lanes]
+        first, *beside = native_shares(parts.row_groups, lanes)
+        self._claims = lanes[0].claims
         spec = ReaderSpec(
             share=first,
             beside=beside,
             batch_rows=sum(lane.batch_size or 0 for lane in lanes),
-            batch_sizes=lanes[0].batch_sizes,
+            batch_sizes=lanes[0].batch_sizes if self._claims is None else (),
             **parts.of_spec,
             num_threads=num_threads,
             max_memory_bytes=max_memory_bytes,
@@ -104,7 +111,6 @@ class BatchStream(Stream):
         self._lent = LentSlabs(slab_bytes, pin_memory) if lends else None
         self._pins_memory = pin_memory
         self._packs_items = packs_items or pin_memory
-        self._first: Any = None
         self._started = self._ended = self._is_taken_from = False
         self._has_announced = parts.reading is None
         interpreter_exit.close_before(self)
@@ -134,7 +140,9 @@ class BatchStream(Stream):
         if self._ended:
             raise StopIteration
         self.start()
-        taken = self._first or self._reader.next(self._run_batches, self._views.pieces)
+        if self._claims is not None:
+            self._claim(self._claims)
+        taken = self._reader.next(self._run_batches, self._views.pieces)
         if taken is None:
             self._ended = True
             self.close()
@@ -144,9 +152,7 @@ class BatchStream(Stream):
             unused = iter(slabs)
             # At once, since an exception may come before and after.
             self._run = _Run(slabs, unused, self._views.cut_all(unused, num_rows))
-            self._first = None
             return next(self._run.batches)
-        self._first = None
         pieces = self._pieces(slabs[0])
         if items and self._packs_items:
             packed = PackedItems(items, self._pins_memory)
@@ -178,12 +184,16 @@ class BatchStream(Stream):
             for _ in range(self._reader.max_slabs):
                 self._lend(self._lent)
 
-    def wait_for_first(self) -> None:
-        """Wait for the first batch, after `start`, in another thread than the loop's.
-
-        It runs no code of torch, which would use the current device of that thread.
-        """
-        self._first = self._reader.next(self._run_batches, self._views.pieces)
+    def _claim(self, claims: Claims) -> None:
+        """Take row groups until the next batch is in them, with a further one to read meanwhile."""
+        reader = self._reader
+        while reader.wants_claim:
+            number = reader.num_claims
+            position = claims.at(number)
+            if position is None:
+                reader.end_claims(claims.drops_last)
+            else:
+                reader.claim(number, position)
 
     @property
     def num_taken(self) -> int:
@@ -192,8 +202,7 @@ class BatchStream(Stream):
 
     @property
     def _num_at_hand(self) -> int:
-        first = 0 if self._first is None else len(self._first[0])
-        return first + length_hint(self._run.unused)
+        return length_hint(self._run.unused)
 
     def _pieces(self, memory: Any) -> Sequence[Tensor]:
         if self._lent is None:
@@ -219,7 +228,7 @@ class BatchStream(Stream):
         """Ask for the first bytes of the stream that this one's memory goes to."""
         self._has_announced = True
         if shares:
-            self._reader.announce(first_steps(self._parts.manifest, shares))
+            self._reader.announce(native_shares(self._parts.row_groups, shares))
 
     def close(self) -> None:
         """Join the threads and give up the batches in flight. Idempotent."""

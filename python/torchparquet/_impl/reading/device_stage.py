@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -165,7 +167,7 @@ def _end_of(tensor: Tensor) -> int:
 
 
 def _mapped(value: Any, made_of: Callable[[Tensor], Tensor]) -> Any:
-    """Return a value with other tensors, also those in dicts, lists, tuples and Jagged."""
+    """Return a value with other tensors, in dicts, lists, tuples, dataclasses and Jagged too."""
     if isinstance(value, Tensor):
         return made_of(value)
     if isinstance(value, Jagged):
@@ -176,7 +178,17 @@ def _mapped(value: Any, made_of: Callable[[Tensor], Tensor]) -> Any:
         return type(value)(*(_mapped(one, made_of) for one in value))
     if isinstance(value, list | tuple):
         return type(value)(_mapped(one, made_of) for one in value)
+    if _is_dataclass(value):
+        copied = copy.copy(value)
+        for one in fields(value):
+            # Fields may be frozen, or no arguments.
+            object.__setattr__(copied, one.name, _mapped(getattr(value, one.name), made_of))
+        return copied
     return value
+
+
+def _is_dataclass(value: Any) -> bool:
+    return is_dataclass(value) and not isinstance(value, type)
 
 
 class CopyStreams:
