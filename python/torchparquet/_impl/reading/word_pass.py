@@ -44,11 +44,7 @@ _LEAST_BYTES = 256  # of max_memory for each row of a batch
 
 @dataclass(frozen=True)
 class WordPass:
-    """Finds the different strings of columns.
-
-    Attributes:
-        storage: Of the store that the files are of; its `share` asks one rank for all.
-    """
+    """Finds the different strings of columns, on one rank for all."""
 
     open_manifest: Callable[[], Manifest]
     options: ReadOptions
