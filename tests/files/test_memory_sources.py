@@ -243,7 +243,7 @@ def test_the_fingerprint_of_a_table_is_that_of_its_rows() -> None:
 def test_bytes_are_not_copied(data: Any) -> None:
     sources = [data, memoryview(data), pa.py_buffer(data), [data], memoryview(data)[:]]
     for source in sources:
-        (file,) = ParquetDataset(source, batch_size=1).manifest.memory
+        (file,) = ParquetDataset(source, batch_size=1).manifest.listing.memory
         assert file.content.address == pa.py_buffer(data).address
 
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from torchparquet._impl.batches.columns import resolve_columns
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.opening import source_of
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.processors import num_processors
@@ -83,7 +82,7 @@ def make_data(
         fields.append(field if has_nulls else resolve_columns([name], kept)[0])
     file = int(kept.row_group_file[0])
     leaves = [leaf.path for leaf in kept.schemas[int(kept.file_schema[file])]]
-    stored = read_footer(kept.files[file], kept.remote).schema
+    stored = read_footer(kept.files[file], kept.listing).schema
     names = tuple(stored.column(leaves.index(name)).path for name in columns)
     return Data(kept, tuple(fields), names, shuffle, max_memory)
 
@@ -162,17 +161,17 @@ def _iter_batches(data: Data, batch_size: int) -> Iterator[Any]:
     """Yield batches of `ParquetFile.iter_batches`."""
     for path, places in groupby(data.places(), key=lambda place: place[0]):
         groups = [group for _, group in places]
-        with pq.ParquetFile(source_of(path, data.manifest.remote)) as file:
+        with pq.ParquetFile(data.manifest.listing.source(path)) as file:
             yield from file.iter_batches(batch_size, groups, list(data.columns))
 
 
 def _row_groups(data: Data, batch_size: int) -> Iterator[Any]:
     """Yield batches of `read_row_group`, which a thread calls for the next one meanwhile."""
-    remote = data.manifest.remote
+    listing = data.manifest.listing
 
     def read(path: str, group: int) -> Any:
-        source = source_of(path, remote)
-        with pq.ParquetFile(source, memory_map=remote is None, pre_buffer=False) as file:
+        source = listing.source(path)
+        with pq.ParquetFile(source, memory_map=listing.store is None, pre_buffer=False) as file:
             return file.read_row_group(group, list(data.columns))
 
     places = data.places()

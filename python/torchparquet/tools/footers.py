@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from torchparquet._impl.files.footers.plain_footer import footer_in, metadata_of
+from torchparquet._impl.files.listing import ON_DISK, Listing
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.opening import opened
 from torchparquet._impl.native import PageHeader, parse_page_header
 from torchparquet.errors import (
     CorruptFileError,
@@ -24,9 +24,6 @@ from torchparquet.errors import (
     one_line,
     unreadable,
 )
-
-if TYPE_CHECKING:
-    from torchparquet._impl.files.remote.remote_files import RemoteFiles
 
 # The length of the footer and the magic bytes.
 _TAIL_BYTES = 8
@@ -170,12 +167,12 @@ class FooterFacts:
     writers: Counter[str] = field(default_factory=Counter)
 
 
-def read_footer(path: str, remote: RemoteFiles | None = None) -> Any:
+def read_footer(path: str, listing: Listing = ON_DISK) -> Any:
     """Return pyarrow's `FileMetaData`."""
     try:
-        with opened(path, remote) as file:
+        with listing.open(path) as file:
             try:
-                metadata = pq.read_metadata(path if remote is None else file)
+                metadata = pq.read_metadata(file if listing.store is not None else path)
             except pa.ArrowException:
                 # A schema that Arrow cannot express: no schema is needed here.
                 metadata = metadata_of(footer_in(file))
@@ -205,7 +202,7 @@ def read_facts(
     """Read the footers of all files, and the page headers of the wanted row groups."""
     facts, places = FooterFacts(), []
     for index, path in enumerate(manifest.files):
-        metadata = read_footer(path, manifest.remote)
+        metadata = read_footer(path, manifest.listing)
         leaves = manifest.schemas[int(manifest.file_schema[index])]
         if metadata.num_columns != len(leaves):
             raise FileChangedError(f"inspect it again, because it has changed: {path!r}")
@@ -222,7 +219,7 @@ def read_facts(
                 column.add(row_group.column(number))
         advance(1)
     for path, of_file in groupby(places, key=lambda place: place.path):
-        with opened(path, manifest.remote) as file:
+        with manifest.listing.open(path) as file:
             for place in of_file:
                 facts.columns[place.column].pages.add(place, file)
     return facts

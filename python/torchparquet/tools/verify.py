@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from torchparquet._impl.batches.fields import Field
-from torchparquet._impl.files.discovery import find_sources
+from torchparquet._impl.files.discovery import find_files
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import walk_footers
-from torchparquet._impl.files.opening import opened, source_of
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.files.schemas import Schemas
 from torchparquet._impl.plan.epoch_plan import EpochPlan
@@ -66,7 +65,7 @@ def open_files(
 ) -> tuple[list[Manifest], list[str], list[Failure]]:
     """Read the footer of each file by itself."""
     manifests, without_rows, failures = [], [], []
-    found = find_sources(list(paths), storage, empty_files=True)
+    found = find_files(list(paths), storage, empty_files=True)
     for number, path in enumerate(found.paths):
         try:
             manifests.append(walk_footers(found.only(number))[0])
@@ -81,11 +80,11 @@ def open_files(
 
 def paths_of(manifests: Sequence[Manifest]) -> tuple[list[str], StorageArguments]:
     """Return the paths that lead to the files of manifests again, and how to reach their store."""
-    remote = manifests[0].remote
-    if remote is None:
+    store = manifests[0].listing.store
+    if store is None:
         return [manifest.files[0] for manifest in manifests], NO_STORAGE
-    names = [manifest.remote.names[0] for manifest in manifests if manifest.remote is not None]
-    return names, StorageArguments(filesystem=remote.storage.access().filesystem)
+    names = [manifest.listing.names[0] for manifest in manifests]
+    return names, StorageArguments(filesystem=store.filesystem)
 
 
 def verify_file(
@@ -116,7 +115,7 @@ class _FileDecoder:
         (self._path,) = manifest.files
         self._manifest = manifest
         self._options = options
-        self._metadata = read_footer(self._path, manifest.remote)
+        self._metadata = read_footer(self._path, manifest.listing)
         self._leaves = manifest.schemas[int(manifest.file_schema[0])]
         self._columns: list[_Column] = []
         self._others: list[int] = []
@@ -150,7 +149,7 @@ class _FileDecoder:
             failures += self._check_by_pyarrow(index)
         pages = PageFacts()
         try:
-            with opened(self._path, self._manifest.remote) as file:
+            with self._manifest.listing.open(self._path) as file:
                 for group in range(self._metadata.num_row_groups):
                     for place in chunk_places(self._path, self._metadata, group, self._leaves):
                         pages.add(place, file)
@@ -228,7 +227,7 @@ class _FileDecoder:
         for group in range(self._metadata.num_row_groups):
             claimed = self._metadata.row_group(group)
             stored = claimed.column(index).path_in_schema
-            source = source_of(self._path, self._manifest.remote)
+            source = self._manifest.listing.source(self._path)
             options = {"pre_buffer": False, "page_checksum_verification": True}
             try:
                 with pq.ParquetFile(source, **options) as file:

@@ -19,7 +19,7 @@ SECRET = "s3cr3t-of-the-test"
 
 def everything_of(dataset: ParquetDataset) -> str:
     manifest = dataset.manifest
-    texts = [repr(dataset), repr(manifest), repr(manifest.remote), json.dumps(dataset.state_dict())]
+    texts = [repr(dataset), repr(manifest), json.dumps(dataset.state_dict())]
     return "\n".join([*texts, *manifest.files, manifest.root])
 
 

@@ -19,7 +19,7 @@ from tests.files.remote.conftest import RecordingStore
 from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import CorruptFileError, ParquetDataset, mix
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.manifest_cache import open_manifest
+from torchparquet._impl.files.manifest_reading import open_manifest
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.native import has_http
 
@@ -287,21 +287,14 @@ def test_one_rank_reads_footers_for_all(tree: Path, memory: Any) -> None:
 
     def select(share: Any) -> Manifest:
         return open_manifest(
-            "memory://root",
-            None,
-            None,
-            None,
-            storage=StorageArguments(share=share),
-            with_chunk_sizes=True,
-            with_contents=False,
+            "memory://root", storage=StorageArguments(share=share), with_chunk_sizes=True
         )[0]
 
     alone = select(None)
     first = select(share)
     memory.rm("/root", recursive=True)
     second = select(share)
-    assert second.remote is not None
-    assert second.remote.paths == alone.files
+    assert second.listing.paths == alone.files
     assert first.digest() == second.digest() == alone.digest()
     assert second.schemas == alone.schemas
     assert second.bytes_of_columns(["x"]).tolist() == alone.bytes_of_columns(["x"]).tolist()

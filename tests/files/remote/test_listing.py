@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from torchparquet._impl.files.discovery import find_sources
+from torchparquet._impl.files.discovery import find_files
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet.errors import CorruptFileError
 
@@ -55,7 +55,7 @@ def found(paths: Any, root: str, arguments: StorageArguments | None = None) -> A
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            files = find_sources(paths, arguments or NO_OPTIONS).paths
+            files = find_files(paths, arguments or NO_OPTIONS).paths
         except (OSError, ValueError) as error:
             return type(error)
     assert all(file.startswith(f"{root}/") for file in files)
@@ -135,8 +135,8 @@ def test_empty_file_is_an_error(memory: Any) -> None:
         with pytest.raises(
             CorruptFileError, match=r"empty file \(0 bytes\).*memory://d/a\.parquet"
         ):
-            find_sources([path], NO_OPTIONS)
-    listing = find_sources(["memory://d"], NO_OPTIONS, empty_files=True)
+            find_files([path], NO_OPTIONS)
+    listing = find_files(["memory://d"], NO_OPTIONS, empty_files=True)
     assert listing.num_bytes == (0, 4)
 
 
@@ -149,11 +149,11 @@ def test_objects_that_mark_directories_are_no_files(
         filesystem.call_s3("put_object", Bucket=name, Key=marker, Body=b"")
     filesystem.pipe_file(f"{name}/d/e.parquet/b.parquet", b"PAR1")
     for path in (f"s3://{name}/d", f"s3://{name}/d/", f"s3://{name}/*", f"s3://{name}/d/**"):
-        listing = find_sources([path], StorageArguments(s3_options))
+        listing = find_files([path], StorageArguments(s3_options))
         files = [file.removeprefix(f"s3://{name}/") for file in listing.paths]
         assert files == ["d/a.parquet", "d/e.parquet/b.parquet"], path
 
 
 def test_a_pattern_spells_out_the_bucket(s3_options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"must spell out the bucket.*s3://\*/a"):
-        find_sources(["s3://*/a.parquet"], StorageArguments(s3_options))
+        find_files(["s3://*/a.parquet"], StorageArguments(s3_options))

@@ -17,9 +17,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.utils import infer_storage_options
 
 from torchparquet import ParquetDataset
-from torchparquet._impl.files.discovery import find_sources
+from torchparquet._impl.files.discovery import find_files
+from torchparquet._impl.files.remote.filesystems import fsspec_options
 from torchparquet._impl.files.remote.storage import StorageArguments
-from torchparquet._impl.files.remote.storage_options import fsspec_options
 
 PACKAGES = {
     "s3": "s3fs",
@@ -231,22 +231,21 @@ def test_urls_with_hosts_and_users() -> None:
     for number in range(2):
         HostFileSystem(skip_instance_cache=True).pipe_file(f"/d/{number}.parquet", b"PAR1")
     for path in ("d", "d/", "d/*.parquet", "d/0.parquet"):
-        found = find_sources([f"hostfs://me:s3cr3t@host/{path}"], StorageArguments())
+        found = find_files([f"hostfs://me:s3cr3t@host/{path}"], StorageArguments())
         assert found.paths[0] == "hostfs://host/d/0.parquet"
         assert "s3cr3t" not in repr(found)
         again = pickle.loads(pickle.dumps(found))
-        with again.remote.open(found.paths[0]) as file:
+        with again.open(found.paths[0]) as file:
             assert file.read() == b"PAR1"
         assert HostFileSystem.hosts[-1] == {"host": "host", "username": "me", "password": "s3cr3t"}
     with pytest.raises(ValueError, match="all of one store"):
-        find_sources(["hostfs://a/d", "hostfs://b/d"], StorageArguments())
+        find_files(["hostfs://a/d", "hostfs://b/d"], StorageArguments())
 
 
 def test_chains(memory: Any) -> None:
     memory.pipe_file("/d/a.parquet", b"PAR1")
-    found = find_sources(["simplecache::memory://d"], StorageArguments())
-    assert found.remote is not None
-    with found.remote.open(found.paths[0]) as file:
+    found = find_files(["simplecache::memory://d"], StorageArguments())
+    with found.open(found.paths[0]) as file:
         assert file.read() == b"PAR1"
 
 
@@ -258,11 +257,11 @@ def test_other_file_systems_by_url_and_object(tmp_path: Path) -> None:
     memory.pipe_file("/d/a.parquet", b"PAR1")
     wrapped = pafs.PyFileSystem(pafs.FSSpecHandler(memory))
     for paths, filesystem in (("d", memory), ("/d", wrapped), ("memory://d", memory)):
-        found = find_sources([paths], StorageArguments(filesystem=filesystem))
+        found = find_files([paths], StorageArguments(filesystem=filesystem))
         assert found.paths == ("memory://d/a.parquet",)
     inner = pafs._MockFileSystem()
     with inner.open_output_stream("b.parquet") as file:
         file.write(b"PAR1")
-    found = find_sources(["b.parquet"], StorageArguments(filesystem=inner))
+    found = find_files(["b.parquet"], StorageArguments(filesystem=inner))
     assert found.paths == ("mock://b.parquet",)
     memory.store.clear()

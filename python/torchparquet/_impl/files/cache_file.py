@@ -16,11 +16,12 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from torchparquet._impl.files.remote.storage import StorageArguments, storage_beside
+from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.files.remote.store import store_beside
 from torchparquet._impl.files.remote.urls import checked_path, is_remote_url, without_credentials
 from torchparquet.errors import naming, one_line, users_level
 
@@ -28,49 +29,48 @@ if TYPE_CHECKING:
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
 
-CacheArgument: TypeAlias = "str | os.PathLike[str] | None"
-
 Kept = TypeVar("Kept")
 
 _DRAFT = ".draft"
 # No writer takes so long. Clocks of machines that share files may differ by minutes.
 _OLD_SECONDS = 3600.0
-
-
 # The version of the content and of how it is found; files of others are written anew.
-_FORMAT = 4
+_FORMAT = 5
 
 
 @dataclass(frozen=True)
 class Codec(Generic[Kept]):
-    """How a value is kept as bytes.
+    """How a value is kept as bytes, by JSON values and arrays that have names.
 
     Attributes:
         noun: Of the value; it ends the names of files.
-        decode: Returns None for bytes that are sound and of another value or format.
+        made: Of the parts; returns None if they are sound and of another value.
     """
 
     noun: str
-    encode: Callable[[Kept], bytes]
-    decode: Callable[[bytes], Kept | None]
+    parts: Callable[[Kept], Mapping[str, Any]]
+    made: Callable[[dict[str, Any]], Kept | None]
 
+    def encode(self, value: Kept) -> bytes:
+        """Return the value as bytes."""
+        parts = self.parts(value)
+        arrays: dict[str, Any] = {
+            name: part for name, part in parts.items() if isinstance(part, np.ndarray)
+        }
+        texts = {name: part for name, part in parts.items() if name not in arrays}
+        head = json.dumps({"format": _FORMAT, **texts}).encode()
+        file = io.BytesIO()
+        np.savez(file, head=np.frombuffer(head, np.uint8), **arrays)
+        return file.getvalue()
 
-def packed(texts: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
-    """Return JSON values and arrays as bytes."""
-    file = io.BytesIO()
-    head = np.frombuffer(json.dumps({"format": _FORMAT, **texts}).encode(), np.uint8)
-    np.savez(file, head=head, **arrays)
-    return file.getvalue()
-
-
-def unpacked(content: bytes) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Return the values and arrays that `packed` made these bytes of; None of another version."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        arrays = dict(stored)
-    texts = json.loads(arrays.pop("head").tobytes())
-    for array in arrays.values():
-        array.flags.writeable = False
-    return (texts, arrays) if texts["format"] == _FORMAT else None
+    def decode(self, content: bytes) -> Kept | None:
+        """Return the value of bytes; None for another value or another version."""
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+            parts = dict(stored)
+        for array in parts.values():
+            array.flags.writeable = False
+        texts = json.loads(parts.pop("head").tobytes())
+        return self.made(parts | texts) if texts.pop("format") == _FORMAT else None
 
 
 class CacheFile:
@@ -82,43 +82,35 @@ class CacheFile:
         """Open nothing yet."""
         self._path = checked_path(path, "manifest_cache")
         self._store = (
-            storage_beside(self._path, storage, paths) if is_remote_url(self._path) else None
+            store_beside(self._path, storage, paths) if is_remote_url(self._path) else None
         )
         self.shown = without_credentials(self._path)
         self._is_ignored = False
 
     def through(self, codec: Codec[Kept], make: Callable[[], Kept]) -> Kept:
         """Return the value; if there is none, or it is damaged, make it and write it."""
-        content = self.read()
-        if content is not None:
-            try:
-                found = codec.decode(content)
-            except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
-                warnings.warn(
-                    f"a file of manifest_cache is damaged ({one_line(error)}), it is written anew: "
-                    f"{self.shown!r}",
-                    stacklevel=users_level(),
-                )
-            else:
-                if found is not None:
-                    return found
-        made = make()
-        self.write(codec.encode(made))
-        return made
+        content = self._read()
+        found = None
+        try:
+            found = None if content is None else codec.decode(content)
+        except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
+            self._warn(
+                f"a file of manifest_cache is damaged ({one_line(error)}), it is written anew"
+            )
+        if found is None:
+            found = make()
+            self._write(codec.encode(found))
+        return found
 
-    def read(self) -> bytes | None:
-        """Return the content; None if there is no such file.
+    def _warn(self, text: str) -> None:
+        warnings.warn(f"{text}: {self.shown!r}", stacklevel=users_level())
 
-        A file that another user made or could have changed is ignored, with a warning.
-        """
-        if self._store is None:
-            return self._read_from_disk()
-        access = self._store.access()
-        name = access.name_of(self._path)
-        entry = access.look_up(name, afresh=True)
-        return None if entry is None else access.read(name, 0, entry.num_bytes)
-
-    def _read_from_disk(self) -> bytes | None:
+    def _read(self) -> bytes | None:
+        """Return the content; None if there is no file, or others could have changed it."""
+        if self._store is not None:
+            name = self._store.name_of(self._path)
+            entry = self._store.look_up(name, afresh=True)
+            return None if entry is None else self._store.read(name, 0, entry.num_bytes)
         try:
             # O_NONBLOCK: opening a FIFO must not wait.
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -126,25 +118,18 @@ class CacheFile:
             return None
         with os.fdopen(descriptor, "rb") as file:
             why = _distrust(os.fstat(descriptor))
-            if why:
-                self._is_ignored = True
-                warnings.warn(
-                    f"a cache is ignored, {why}; name a file of your own: {self.shown!r}",
-                    stacklevel=users_level(),
-                )
-                return None
-            return file.read()
+            if not why:
+                return file.read()
+        self._is_ignored = True
+        self._warn(f"a cache is ignored, {why}; name a file of your own")
+        return None
 
-    def write(self, content: bytes) -> None:
-        """Replace the file at once, so that others read the old or the new one.
-
-        A file that was ignored stays as it is.
-        """
+    def _write(self, content: bytes) -> None:
+        """Replace the file at once, so that others read the old or the new one."""
         if self._is_ignored:
             return
         if self._store is not None:
-            access = self._store.access()
-            access.write(access.name_of(self._path), content)
+            self._store.write(self._store.name_of(self._path), content)
             return
         path = Path(self._path)
         _remove_old_drafts(path)
@@ -168,10 +153,9 @@ def found_by_pass(
     identity: Sequence[Any],
     make: Callable[[], Kept],
     *,
-    cache: CacheArgument,
     manifest: Manifest,
-    keys: FileKeys | None,
     storage: StorageArguments,
+    keys: FileKeys | None,
 ) -> Kept:
     """Return what a pass over the files finds, of a file beside the cache or of one rank for all.
 
@@ -182,11 +166,10 @@ def found_by_pass(
     key = hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
 
     def find() -> Kept:
-        if cache is None:
+        if storage.manifest_cache is None:
             return make()
-        paths = manifest.files if manifest.remote is not None else ()
-        file = CacheFile(f"{os.fspath(cache)}.{key}.{codec.noun}", storage, paths)
-        return file.through(codec, make)
+        path = f"{os.fspath(storage.manifest_cache)}.{key}.{codec.noun}"
+        return CacheFile(path, storage, manifest.files).through(codec, make)
 
     return storage.once(told, find, codec.encode, codec.decode, is_secret=keys is not None)
 

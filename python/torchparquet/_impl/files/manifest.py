@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
@@ -13,8 +15,8 @@ from urllib.parse import unquote
 import numpy as np
 
 from torchparquet._impl.files.footers.leaf import Leaf, TableFacts
-from torchparquet._impl.files.memory_files import MemoryFile
-from torchparquet._impl.files.remote.remote_files import RemoteFiles
+from torchparquet._impl.files.listing import Listing
+from torchparquet._impl.files.remote.urls import split_scheme
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -142,9 +144,7 @@ class Manifest:
     groups; all arrays are int64.
 
     Attributes:
-        files: Absolute paths, in data set order; of files in a store URLs without credentials, of
-            files in memory names such as ``"<buffer>"``.
-        root: The deepest directory that holds all files; ``""`` for files in memory.
+        listing: The files, and how to reach them.
         file_num_bytes: [F] sizes in bytes.
         file_mtime_ns: [F] times of the last change, nanoseconds since 1970; -1 unless on disk.
         file_inode: [F] inode numbers; -1 unless on disk.
@@ -162,10 +162,6 @@ class Manifest:
         fingerprint: Hex digest, equal for equal relative names, sizes, times of change, ETags,
             footers, row groups and schemas. For files in memory it depends on the bytes instead
             of names and times.
-        memory: [F] the files in memory; empty for others.
-        file_stamp: [F] what a store says that changes with the content, such as an ETag;
-            empty for files that are not in a store.
-        remote: The files in a store, and how to reach them; None for others.
         chunk_num_bytes: The compressed bytes of each column chunk, row group after row group, in
             the order of the leaves; None unless they were asked for.
         selection: The selected rows; None for all.
@@ -175,8 +171,7 @@ class Manifest:
             become them.
     """
 
-    files: tuple[str, ...]
-    root: str
+    listing: Listing
     file_num_bytes: NDArray[np.int64]
     file_mtime_ns: NDArray[np.int64]
     file_inode: NDArray[np.int64]
@@ -191,13 +186,25 @@ class Manifest:
     row_group_num_bytes: NDArray[np.int64]
     row_group_first_row: NDArray[np.int64]
     fingerprint: str
-    memory: tuple[MemoryFile, ...] = ()
-    file_stamp: tuple[str, ...] = ()
-    remote: RemoteFiles | None = None
     chunk_num_bytes: NDArray[np.int64] | None = None
     selection: RowSelection | None = None
     table: TableFacts | None = None
     packed: PackedRows | None = None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Absolute paths; URLs without credentials; names of files in memory: ``"<buffer>"``."""
+        return self.listing.paths
+
+    @cached_property
+    def root(self) -> str:
+        """The deepest directory that holds all files; ``""`` for files in memory."""
+        if self.listing.memory:
+            return ""
+        scheme, _ = split_scheme(self.files[0])
+        directories = {os.path.dirname(split_scheme(file)[1]) for file in self.files}  # noqa: PTH120
+        root = os.path.commonpath(directories)
+        return f"{scheme}://{root}" if scheme else root
 
     @property
     def num_rows(self) -> int:
@@ -212,44 +219,40 @@ class Manifest:
     @property
     def content_fingerprint(self) -> str:
         """Like ``fingerprint`` without times and ETags, so equal for copies of the same files."""
-        times = frozen(np.zeros(len(self.files)))
-        return replace(self, file_mtime_ns=times, file_stamp=()).digest()
-
-    @property
-    def stamps(self) -> tuple[str, ...]:
-        """The stamps of files in a store or on disk, as `find_sources` has them."""
-        on_disk = zip(self.file_mtime_ns.tolist(), self.file_inode.tolist(), strict=True)
-        return self.file_stamp or tuple(f"{mtime} {inode}" for mtime, inode in on_disk)
+        return self.digest(with_times=False)
 
     @property
     def names(self) -> list[str]:
         """The names of the files below `root`."""
         prefix = len(self.root.rstrip("/")) + 1
-        return list(self.files) if self.memory else [file[prefix:] for file in self.files]
+        return list(self.files) if self.listing.memory else [file[prefix:] for file in self.files]
 
-    def digest(self) -> str:
+    def digest(self, *, with_times: bool = True) -> str:
         """Compute ``fingerprint``, with the length of each piece before the piece."""
-        names = [file.digest for file in self.memory] or self.names
+        listing = self.listing
+        names = [file.digest for file in listing.memory] or self.names
         # The dtype of a leaf may differ between releases for the same data.
         schemas = [[(leaf.path, leaf.kind, leaf.nullable) for leaf in s] for s in self.schemas]
+        texts: list[Any] = [names, schemas]
+        stamps = list(listing.stamps) if with_times and listing.store is not None else []
+        if stamps or self.table is not None:
+            texts.append(stamps)
+        if self.table is not None:
+            texts.append([self.table.identity, dict(self.table.keys)])
         arrays = (
             self.file_num_bytes,
-            self.file_mtime_ns,
+            self.file_mtime_ns if with_times else np.zeros(len(self.files)),
             self.file_digest,
             self.file_schema,
             self.row_group_file,
             self.row_group_in_file,
             self.row_group_num_rows,
         )
-        texts: list[Any] = [names, schemas, list(self.file_stamp)]
-        if self.table is not None:
-            texts.append([self.table.identity, dict(self.table.keys)])
         digest = hashlib.blake2b(digest_size=16)
         for piece in (
-            json.dumps(texts if self.file_stamp or self.table else texts[:2]).encode(),
+            json.dumps(texts).encode(),
             *(array.astype("<i8").tobytes() for array in arrays),
-            *([] if self.selection is None else [self.selection.digest()]),
-            *([] if self.packed is None else [self.packed.digest()]),
+            *(part.digest() for part in (self.selection, self.packed) if part is not None),
         ):
             digest.update(len(piece).to_bytes(8, "little"))
             digest.update(piece)

@@ -8,18 +8,12 @@ import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from torchparquet._impl.files.cache_file import (
-    CacheArgument,
-    Codec,
-    found_by_pass,
-    packed,
-    unpacked,
-)
+from torchparquet._impl.files.cache_file import Codec, found_by_pass
 from torchparquet._impl.files.manifest import RowSelection
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.rows.evaluation import FILTERS, Mask, Values, evaluate
@@ -41,7 +35,6 @@ if TYPE_CHECKING:
     from torchparquet._impl.files.manifest import Manifest
     from torchparquet._impl.native import Footers
 
-_ARRAYS = ("form", "begin", "words", "num_rows")
 _SPLIT = "split"
 
 
@@ -65,7 +58,6 @@ def select_rows(
     manifest: Manifest,
     arguments: RowArguments,
     keys: FileKeys | None = None,
-    cache: CacheArgument = None,
     storage: StorageArguments = NO_STORAGE,
     footers: Footers | None = None,
 ) -> Manifest:
@@ -75,13 +67,12 @@ def select_rows(
     conditions = _Conditions(manifest, arguments, keys, footers)
     if conditions.reads:
         selection = found_by_pass(
-            Codec("rows", _content, partial(_selection, manifest)),
+            Codec("rows", vars, partial(_selection, manifest)),
             [conditions.digest()],
             conditions.find,
-            cache=cache,
             manifest=manifest,
-            keys=None,
             storage=storage,
+            keys=None,
         )
     else:
         selection = conditions.find()
@@ -188,15 +179,8 @@ def _as_mask(values: pa.ChunkedArray) -> Mask:
     return mask
 
 
-def _content(selection: RowSelection) -> bytes:
-    return packed({}, {name: getattr(selection, name) for name in _ARRAYS})
-
-
-def _selection(manifest: Manifest, content: bytes) -> RowSelection | None:
-    stored = unpacked(content)
-    if stored is None:
-        return None
-    selection = RowSelection(*(stored[1][name] for name in _ARRAYS))
+def _selection(manifest: Manifest, parts: dict[str, Any]) -> RowSelection:
+    selection = RowSelection(**parts)
     if (
         len(selection.num_rows) != manifest.num_row_groups
         or (selection.num_rows > manifest.row_group_num_rows).any()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torchparquet._impl.checks import checked_int, listed, shown
-from torchparquet._impl.files.manifest_cache import open_manifest
+from torchparquet._impl.files.manifest_reading import open_manifest
 from torchparquet._impl.files.remote.urls import is_remote_url
 from torchparquet._impl.functions.transforms import Transforms
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions, check_dynamic
@@ -28,7 +28,6 @@ from torchparquet.options import Ahead, ByLength, Pack
 
 if TYPE_CHECKING:
     from torchparquet._impl.batches.fields import Field
-    from torchparquet._impl.files.cache_file import CacheArgument
     from torchparquet._impl.files.discovery import SourceArgument
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
@@ -92,7 +91,6 @@ class Source:
     paths: SourceArgument
     rows: RowArguments
     keys: FileKeys | None
-    manifest_cache: CacheArgument
     storage: StorageArguments
     membership: Membership
     num_threads: int | None
@@ -115,14 +113,13 @@ class Source:
             paths,
             self.num_threads,
             self.keys,
-            self.manifest_cache,
             storage=storage,
             with_chunk_sizes=with_sizes,
             with_contents=rows.filters is not None,
         )
         if table is not None:
             manifest = table.narrowed(table.applied(manifest))
-        return select_rows(manifest, rows, self.keys, self.manifest_cache, storage, footers)
+        return select_rows(manifest, rows, self.keys, storage, footers)
 
     def open_whole(self, manifest: Manifest) -> Manifest:
         """Return the manifest of all rows; it is the given one if no option leaves rows out."""
@@ -139,7 +136,7 @@ class Source:
     def word_pass(self, manifest: Manifest, reading: ReadOptions) -> WordPass:
         """Return what finds the words of columns whose vocabulary is not stated."""
         whole = partial(self.open_whole, manifest)
-        return WordPass(whole, reading, self.keys, self.manifest_cache, self.shared_storage)
+        return WordPass(whole, reading, self.keys, self.shared_storage)
 
     def samples(
         self,
@@ -153,8 +150,7 @@ class Source:
             return manifest, manifest
         if isinstance(sample, ByLength):
             manifest = manifest.keep(manifest.row_group_num_rows > 0)
-        cache, storage = self.manifest_cache, self.shared_storage
-        length_pass = LengthPass(manifest, reading, self.keys, cache, storage)
+        length_pass = LengthPass(manifest, reading, self.keys, self.shared_storage)
         if isinstance(sample, ByLength):
             return manifest, group_rows(length_pass, sample, fields)
         packed = pack_rows(length_pass, fields)

@@ -56,10 +56,12 @@ class Rewrite:
         self._output = output_place(str(output), storage, paths)
         self._manifest = read_manifest(list(paths), storage=storage)
         _check_apart(paths, self._manifest, self._output.root)
-        remote, files = self._manifest.remote, self._manifest.files
+        files = self._manifest.files
         with_rows = np.flatnonzero(self._manifest.file_num_rows).tolist()
         self._leaves = self._manifest.schemas[int(self._manifest.file_schema[with_rows[0]])]
-        self.schema: OutputSchema = common_schema([files[file] for file in with_rows], remote)
+        self.schema: OutputSchema = common_schema(
+            [files[file] for file in with_rows], self._manifest.listing
+        )
         # The rows of one directory stay together.
         self._parts: dict[str, InputRows] = {}
         directories = np.array([_keys_of(path, self._output.root) for path in files])
@@ -210,7 +212,7 @@ def _check_apart(paths: Sequence[str], manifest: Manifest, output: str) -> None:
 
 
 def _is_directory(path: str, manifest: Manifest) -> bool:
-    if manifest.remote is None:
+    if manifest.listing.store is None:
         return Path(path).is_dir()
     return not glob.has_magic(path) and without_credentials(path) not in manifest.files
 

@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
-from torchparquet._impl.files.opening import source_of
-from torchparquet._impl.files.remote.remote_files import RemoteFiles
+from torchparquet._impl.files.listing import Listing
 from torchparquet.errors import SchemaMismatchError, naming, one_line
 from torchparquet.tools.footers import read_footer
 from torchparquet.tools.rewrite.input_rows import RowStream
@@ -144,18 +143,18 @@ def _check_encoding(schema: OutputSchema, name: str, encoding: str) -> None:
         ) from error
 
 
-def common_schema(paths: Sequence[str], remote: RemoteFiles | None = None) -> OutputSchema:
+def common_schema(paths: Sequence[str], listing: Listing) -> OutputSchema:
     """Return the schema of files that all have the same columns, in the same order.
 
     A column that may be null in one of them may be null in the output.
     """
-    first, first_metadata = _schema_of(paths[0], remote)
+    first, first_metadata = _schema_of(paths[0], listing)
     fields = list(first)
     key_values = dict(first.metadata or {})
     differing: set[bytes] = set()
     keeps_arrow_schema = _ARROW_SCHEMA in (first_metadata.metadata or {})
     for path in paths[1:]:
-        schema, metadata = _schema_of(path, remote)
+        schema, metadata = _schema_of(path, listing)
         _check_same(paths[0], first, path, schema)
         fields = [
             ours.with_nullable(ours.nullable or theirs.nullable)
@@ -182,8 +181,8 @@ def common_schema(paths: Sequence[str], remote: RemoteFiles | None = None) -> Ou
     )
 
 
-def _schema_of(path: str, remote: RemoteFiles | None) -> tuple[Any, Any]:
-    with pq.ParquetFile(source_of(path, remote)) as file:
+def _schema_of(path: str, listing: Listing) -> tuple[Any, Any]:
+    with pq.ParquetFile(listing.source(path)) as file:
         return file.schema_arrow, file.metadata
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from torchparquet._impl.files.discovery import Sources
+from torchparquet._impl.files.listing import Listing
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import read_manifest, walk_footers
-from torchparquet._impl.files.remote.remote_files import RemoteFiles
-from torchparquet._impl.files.remote.storage import Storage, StorageArguments, storage_beside
+from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.files.remote.store import Store, store_beside
 from torchparquet._impl.files.remote.urls import is_remote_url, without_credentials
 from torchparquet.errors import naming
 from torchparquet.tools.footers import read_footer
@@ -25,7 +25,7 @@ _BUCKETS = ".buckets"
 def output_place(path: str, storage: StorageArguments, paths: Sequence[str]) -> LocalOutput:
     """Return the place of a path or URL."""
     if is_remote_url(path):
-        return RemoteOutput(path, storage_beside(path, storage, paths))
+        return RemoteOutput(path, store_beside(path, storage, paths))
     return LocalOutput(Path(path))
 
 
@@ -115,13 +115,12 @@ class RemoteOutput(LocalOutput):
     Nothing keeps two rewrites from writing to it at once.
     """
 
-    def __init__(self, url: str, storage: Storage) -> None:
+    def __init__(self, url: str, store: Store) -> None:
         """Write to `url`."""
-        self._storage = storage
-        self._access = storage.access()
-        self._directory = self._access.name_of(url)
+        self._store = store
+        self._directory = store.name_of(url)
         self.shown = without_credentials(url)
-        self.root = self._access.shown(self._directory)
+        self.root = self._store.shown(self._directory)
 
     @contextmanager
     def locked(self) -> Iterator[Path]:
@@ -132,19 +131,19 @@ class RemoteOutput(LocalOutput):
 
     def names(self) -> list[str]:
         """Return the names in it, sorted."""
-        files = self._access.files_below(self._directory)
+        files = self._store.files_below(self._directory)
         return sorted(file.name.removeprefix(f"{self._directory}/") for file in files)
 
     def read_text(self, name: str) -> str | None:
         """Return the content of a file; None if there is none."""
-        entry = self._access.look_up(self._name(name), afresh=True)
+        entry = self._store.look_up(self._name(name), afresh=True)
         if entry is None:
             return None
-        return self._access.read(entry.name, 0, entry.num_bytes).decode()
+        return self._store.read(entry.name, 0, entry.num_bytes).decode()
 
     def write_text(self, name: str, text: str) -> None:
         """Write a file at once."""
-        self._access.write(self._name(name), text.encode())
+        self._store.write(self._name(name), text.encode())
 
     def num_rows_of(self, name: str) -> int | None:
         """Return the rows of a Parquet file; None if there is none."""
@@ -157,7 +156,7 @@ class RemoteOutput(LocalOutput):
         path = self._scratch / Path(name).name
         try:
             yield path
-            self._access.upload(self._name(name), str(path))
+            self._store.upload(self._name(name), str(path))
         finally:
             path.unlink(missing_ok=True)
 
@@ -166,15 +165,15 @@ class RemoteOutput(LocalOutput):
         files = self._files(names)
         if files is None:
             raise FileNotFoundError(f"files of the output are missing: {self.shown!r}")
-        return walk_footers(Sources.of_store(files))[0]
+        return walk_footers(files)[0]
 
     def _name(self, name: str) -> str:
         return f"{self._directory}/{name}"
 
-    def _files(self, names: Sequence[str]) -> RemoteFiles | None:
+    def _files(self, names: Sequence[str]) -> Listing | None:
         """Return files of the output; None if one is missing."""
-        found = [self._access.look_up(self._name(name), afresh=True) for name in names]
+        found = [self._store.look_up(self._name(name), afresh=True) for name in names]
         entries = [entry for entry in found if entry is not None]
         if len(entries) < len(found):
             return None
-        return RemoteFiles.of(entries, self._storage)
+        return Listing.of(entries, self._store)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from torchparquet._impl.files.remote.file_access import RangeFile
+from torchparquet._impl.files.remote.store import RangeFile
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit, urlunsplit
 
 from torchparquet._impl.files.remote.failures import ChangedError
-from torchparquet._impl.files.remote.file_access import FileAccess, http_date
 from torchparquet._impl.files.remote.filesystems import is_arrow, unwrapped
+from torchparquet._impl.files.remote.store import Store, http_date
 from torchparquet._impl.files.remote.urls import AZURE, HTTP
 
 _SIGNED_SECONDS = 3600
@@ -53,7 +53,7 @@ class Address(NamedTuple):
 AddressMaker = Callable[[str, str], Address | None]
 
 
-def address_maker(access: FileAccess) -> AddressMaker | None:
+def address_maker(store: Store) -> AddressMaker | None:
     """Return what makes addresses of a store's files; None if the store has none.
 
     Its calls may ask the store, so they raise what the store's library raises.
@@ -65,7 +65,7 @@ def address_maker(access: FileAccess) -> AddressMaker | None:
         **dict.fromkeys(HTTP, _http),
         "hf": _hf,
     }
-    maker, filesystem = makers.get(access.scheme), access.filesystem
+    maker, filesystem = makers.get(store.scheme), store.filesystem
     if maker is None or is_arrow(unwrapped(filesystem)):
         return None
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from torchparquet._impl.files.remote.storage_options import check_names, fsspec_options
+from torchparquet._impl.checks import close_names
 from torchparquet._impl.files.remote.urls import (
+    AZURE,
     HTTP,
     redacted,
     secrets_of,
@@ -22,12 +23,47 @@ from torchparquet.errors import one_line
 _PACKAGES = {
     **dict.fromkeys(("s3", "s3a"), "s3fs"),
     **dict.fromkeys(("gs", "gcs"), "gcsfs"),
-    **dict.fromkeys(("az", "abfs", "abfss", "adl"), "adlfs"),
+    **dict.fromkeys(AZURE, "adlfs"),
     "hf": "huggingface_hub",
-    **dict.fromkeys(("http", "https"), "aiohttp"),
+    **dict.fromkeys(HTTP, "aiohttp"),
 }
 # Headers of a request that another host may see: they say what is asked, not who asks.
 _PUBLIC_HEADERS = ("accept", "accept-encoding", "range", "user-agent")
+
+# How patient the native client is. The first two are names of Polars, which has none for others.
+CLIENT_OPTIONS = ("max_retries", "retry_timeout_ms", "max_connections", "hedges")
+
+# Names of the object_store crate, which Polars uses, in lower case, by those of fsspec. A dotted
+# name is one in a mapping; "" means that there is nothing to set.
+_S3 = {
+    "key": "aws_access_key_id access_key_id",
+    "secret": "aws_secret_access_key secret_access_key",
+    "token": "aws_session_token session_token",
+    "client_kwargs.region_name": "aws_region region aws_default_region",
+    "endpoint_url": "aws_endpoint_url aws_endpoint endpoint",
+    "anon": "aws_skip_signature skip_signature",
+    "requester_pays": "aws_request_payer request_payer",
+    "": "aws_allow_http allow_http",
+}
+_GCS = {
+    "token": "google_service_account google_service_account_path service_account "
+    "service_account_path google_application_credentials",
+}
+_AZURE = {
+    "account_name": "azure_storage_account_name",
+    "account_key": "azure_storage_account_key azure_storage_access_key azure_storage_master_key",
+    "sas_token": "azure_storage_sas_token azure_storage_sas_key sas_key",
+    "client_id": "azure_storage_client_id",
+    "client_secret": "azure_storage_client_secret",
+    "tenant_id": "azure_storage_tenant_id",
+    "connection_string": "azure_storage_connection_string",
+}
+_NAMES = {
+    scheme: {other: name for name, others in names.items() for other in others.split()}
+    for schemes, names in ((("s3", "s3a"), _S3), (("gs", "gcs"), _GCS), (AZURE, _AZURE))
+    for scheme in schemes
+}
+_FLAGS = ("anon", "requester_pays")
 
 
 def fsspec_for(scheme: str) -> Any:
@@ -52,7 +88,14 @@ def make_filesystem(url: str, options: Mapping[str, Any]) -> Any:
     """
     scheme, _ = split_scheme(url)
     fsspec = fsspec_for(scheme)
-    check_names(options, _arguments_of(fsspec, scheme))
+    classes = fsspec.get_filesystem_class(scheme.rpartition("::")[2]).__mro__
+    known = {name for cls in classes for name in inspect.signature(cls.__init__).parameters}
+    for name in options.keys() - known:
+        close = close_names(name, CLIENT_OPTIONS, 0.8)
+        if close:
+            raise ValueError(
+                f"storage_options has no such name; did you mean {close[0]!r}: {name!r}"
+            )
     try:
         given = fsspec_options(scheme, options)
         if scheme in HTTP:  # whose guards differ, so that none would be found again
@@ -70,10 +113,36 @@ def make_filesystem(url: str, options: Mapping[str, Any]) -> Any:
     return made
 
 
-def _arguments_of(fsspec: Any, scheme: str) -> set[str]:
-    """Return the arguments that the file system of a scheme has by name."""
-    classes = fsspec.get_filesystem_class(scheme.rpartition("::")[2]).__mro__
-    return {name for cls in classes for name in inspect.signature(cls.__init__).parameters}
+def fsspec_options(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by the names of fsspec, pandas or Polars as the file system takes them."""
+    if scheme in HTTP:
+        return _http_options(options)
+    names = _NAMES.get(scheme, {})
+    made: dict[str, Any] = {}
+    for name, value in options.items():
+        target = names.get(name.lower(), name)
+        if not target:
+            continue
+        if target != name and target in _FLAGS and isinstance(value, str):
+            value = value.lower() in ("true", "1", "yes", "requester")
+        outer, _, inner = target.partition(".") if target != name else (name, "", "")
+        if inner:
+            made[outer] = {**made.get(outer, {}), inner: value}
+        elif isinstance(value, Mapping) and isinstance(made.get(outer), dict):
+            made[outer] = {**made[outer], **value}
+        else:
+            made[outer] = value
+    return made
+
+
+def _http_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    # pandas takes the headers of HTTP, which are strings, as options.
+    own = ("cookies", "encoding")
+    headers = {n: v for n, v in options.items() if isinstance(v, str) and n.lower() not in own}
+    made = {name: value for name, value in options.items() if name not in headers}
+    if headers:
+        made["headers"] = {**made.get("headers", {}), **headers}
+    return made
 
 
 def _with_guarded_redirects(options: Mapping[str, Any]) -> dict[str, Any]:

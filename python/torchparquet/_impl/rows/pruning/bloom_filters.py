@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from torchparquet._impl.files.opening import opened_file, read_part
+from torchparquet._impl.files.listing import read_part
 from torchparquet._impl.native import bloom_filter_bytes, may_hold
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class BloomFilters:
         return content is not None and not any(may_hold(content, value) for value in stored)
 
     def _filter(self, offset: int) -> bytes | None:
-        with opened_file(self._manifest, self._file) as file:
+        with self._manifest.listing.open(self._manifest.files[self._file]) as file:
             head = read_part(file, offset, _HEADER_BYTES)
             num_bytes = bloom_filter_bytes(head)
             if num_bytes is None:
