@@ -84,7 +84,7 @@ def test_gcs_has_a_token_and_a_generation(monkeypatch: Any) -> None:
     assert address.url == (
         "http://host:1/download/storage/v1/b/bucket/o/a%20b%2Fc?alt=media&ifGenerationMatch=12"
     )
-    assert (address.headers, address.expires_at) == ((), math.inf)
+    assert (address.headers, address.expires_at) == ({}, math.inf)
     end = datetime(2030, 1, 1)
 
     def apply(headers: dict[str, str]) -> None:
@@ -93,7 +93,7 @@ def test_gcs_has_a_token_and_a_generation(monkeypatch: Any) -> None:
     token = SimpleNamespace(credentials=SimpleNamespace(expiry=end), apply=apply)
     monkeypatch.setattr(filesystem, "credentials", token)
     address = make("bucket/a", "")
-    assert address.headers == ("Authorization: Bearer t",)
+    assert address.headers == {"Authorization": "Bearer t"}
     assert address.expires_at == end.replace(tzinfo=UTC).timestamp()
 
 
@@ -113,7 +113,7 @@ def test_azure_has_a_signature() -> None:
     assert address.expires_at == datetime(2030, 1, 1, tzinfo=UTC).timestamp()
     anonymous = adlfs.AzureBlobFileSystem(anon=True, **made)
     address = maker_of(anonymous)("container/a", "")
-    assert address == ("https://account.blob.core.windows.net/container/a", (), math.inf, "")
+    assert address == ("https://account.blob.core.windows.net/container/a", {}, math.inf, "")
 
 
 def test_azure_by_a_connection_string() -> None:
@@ -149,13 +149,13 @@ def test_hf_is_where_the_hub_redirects_to(monkeypatch: Any) -> None:
     monkeypatch.setattr(hub, "get_hf_file_metadata", metadata)
     make = maker_of(filesystem)
     name = "datasets/me/data/a.parquet"
-    assert make(name, "sha256 abc") == (location, (), 2e9, "")
+    assert make(name, "sha256 abc") == (location, {}, 2e9, "")
     with pytest.raises(OSError, match="has changed since it was listed: 'hf://datasets/me/data/a"):
         make(name, "sha256 other")
     found.location = filesystem.url(name)
     assert make(name, "blob abc") == (
         "https://huggingface.co/datasets/me/data/resolve/c0ffee/a.parquet",
-        ("Authorization: Bearer hf_token",),
+        {"Authorization": "Bearer hf_token"},
         math.inf,
         "",
     )

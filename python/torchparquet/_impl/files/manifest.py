@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
@@ -26,7 +26,10 @@ Unit = Literal["sequence", "batch"]
 _ALL, _RUNS, _BITS = 0, 1, 2
 _WORD_ROWS = 64
 # Begins and ends of runs have 32 bits.
-MAX_ROWS = 2**32
+_MAX_ROWS = 2**32
+_OF_ROW_GROUPS = [
+    f"row_group_{name}" for name in ("file", "in_file", "num_rows", "num_bytes", "first_row")
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,18 +50,13 @@ class RowSelection:
     @classmethod
     def of_masks(cls, masks: Iterable[NDArray[np.bool_]]) -> RowSelection:
         """Return the selection of the rows that a mask of each row group marks."""
-        forms, parts, counts = [], [], []
-        for mask in masks:
-            form, words = _packed(mask)
-            forms.append(form)
-            parts.append(words)
-            counts.append(np.count_nonzero(mask))
-        ends = np.cumsum([0, *(len(words) for words in parts)], dtype=np.int64)
+        packed = [(*_packed(mask), np.count_nonzero(mask)) for mask in masks]
+        parts = [words for _, words, _ in packed]
         return cls(
-            np.array(forms, np.uint8),
-            ends,
+            np.array([form for form, _, _ in packed], np.uint8),
+            np.cumsum([0, *map(len, parts)], dtype=np.int64),
             np.concatenate([np.zeros(0, np.uint64), *parts]),
-            np.array(counts, np.int64),
+            np.array([count for _, _, count in packed], np.int64),
         )
 
     @property
@@ -68,10 +66,7 @@ class RowSelection:
 
     def digest(self) -> bytes:
         """Return 16 bytes that differ for other rows."""
-        digest = hashlib.blake2b(digest_size=16)
-        for array in (self.form, self.begin, self.words):
-            digest.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
-        return digest.digest()
+        return _digest(b"", self.form, self.begin, self.words)
 
     def keep(self, row_groups: NDArray[np.bool_]) -> RowSelection:
         """Return the selection of the marked row groups alone."""
@@ -123,17 +118,23 @@ class PackedRows:
 
     def digest(self) -> bytes:
         """Return 16 bytes that differ for other units."""
-        digest = hashlib.blake2b(self.rules.encode(), digest_size=16)
-        for array in self._arrays():
-            digest.update(array.astype("<i8").tobytes())
-        return digest.digest()
+        return _digest(self.rules.encode(), *_arrays_of(self).values())
 
     def keep(self, row_groups: NDArray[np.bool_]) -> PackedRows:
         """Return what the marked row groups alone become."""
-        return PackedRows(self.unit, self.rules, *(array[row_groups] for array in self._arrays()))
+        kept = {name: array[row_groups] for name, array in _arrays_of(self).items()}
+        return replace(self, **kept)
 
-    def _arrays(self) -> list[NDArray[np.int64]]:
-        return [self.num_units, self.num_tokens, self.num_places, self.num_documents]
+
+def _arrays_of(rows: PackedRows) -> dict[str, NDArray[np.int64]]:
+    return {name: value for name, value in vars(rows).items() if isinstance(value, np.ndarray)}
+
+
+def _digest(head: bytes, *arrays: NDArray[Any]) -> bytes:
+    digest = hashlib.blake2b(head, digest_size=16)
+    for array in arrays:
+        digest.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
+    return digest.digest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,8 +158,7 @@ class Manifest:
         row_group_in_file: [G] number within the file.
         row_group_num_rows: [G] rows; with ``selection`` the selected ones.
         row_group_num_bytes: [G] compressed bytes of all columns.
-        row_group_first_row: [G] global row number, in file order, of the first row. All stored
-            rows are counted, those that are not selected too.
+        row_group_first_row: [G] number of the first row, of all stored rows in file order.
         fingerprint: Hex digest, equal for equal relative names, sizes, times of change, ETags,
             footers, row groups and schemas. For files in memory it depends on the bytes instead
             of names and times.
@@ -167,8 +167,7 @@ class Manifest:
         selection: The selected rows; None for all.
         table: The facts that a table's metadata have of the files; None if they are of none.
         packed: The units that rows become, such as packed sequences; None if a row is a row. Rows
-            and first rows of row groups count these then, and ``selection`` has the rows that
-            become them.
+            and first rows of row groups count these then, and ``selection`` the stored rows.
     """
 
     listing: Listing
@@ -261,15 +260,18 @@ class Manifest:
     @property
     def row_group_num_chunks(self) -> NDArray[np.int64]:
         """The number of column chunks of each row group, int64 ``[G]``."""
-        num_leaves = np.array([len(_stored(schema)) for schema in self.schemas])
+        num_leaves = np.array([len(stored) for stored in self._stored])
         return num_leaves[self.file_schema[self.row_group_file]]
+
+    @property
+    def _stored(self) -> list[list[str]]:
+        """The paths of the leaves that files of each schema store."""
+        return [[leaf.path for leaf in s if leaf.standing != "added"] for s in self.schemas]
 
     def bytes_of_columns(self, columns: Collection[str]) -> NDArray[np.int64]:
         """Return the compressed bytes that each row group has in the columns of these paths."""
         assert self.chunk_num_bytes is not None  # noqa: S101
-        selected = [
-            np.array([leaf.path in columns for leaf in _stored(schema)]) for schema in self.schemas
-        ]
+        selected = [np.array([path in columns for path in stored]) for stored in self._stored]
         of_row_group = [selected[schema] for schema in self.file_schema[self.row_group_file]]
         chunk_bytes = np.where(np.concatenate(of_row_group), self.chunk_num_bytes, 0)
         ends = np.cumsum(self.row_group_num_chunks)
@@ -290,21 +292,13 @@ class Manifest:
 
     def keep(self, row_groups: NDArray[np.bool_]) -> Manifest:
         """Return the manifest of the marked row groups; rows and files keep their numbers."""
-        chunk_num_bytes = self.chunk_num_bytes
-        if chunk_num_bytes is not None:
+        arrays = {name: frozen(getattr(self, name)[row_groups]) for name in _OF_ROW_GROUPS}
+        if self.chunk_num_bytes is not None:
             of_kept = np.repeat(row_groups, self.row_group_num_chunks)
-            chunk_num_bytes = frozen(chunk_num_bytes[of_kept])
-        kept = replace(
-            self,
-            chunk_num_bytes=chunk_num_bytes,
-            row_group_file=frozen(self.row_group_file[row_groups]),
-            row_group_in_file=frozen(self.row_group_in_file[row_groups]),
-            row_group_num_rows=frozen(self.row_group_num_rows[row_groups]),
-            row_group_num_bytes=frozen(self.row_group_num_bytes[row_groups]),
-            row_group_first_row=frozen(self.row_group_first_row[row_groups]),
-            selection=None if self.selection is None else self.selection.keep(row_groups),
-            packed=None if self.packed is None else self.packed.keep(row_groups),
-        )
+            arrays["chunk_num_bytes"] = frozen(self.chunk_num_bytes[of_kept])
+        selection = None if self.selection is None else self.selection.keep(row_groups)
+        packed = None if self.packed is None else self.packed.keep(row_groups)
+        kept = replace(self, selection=selection, packed=packed, **arrays)
         return replace(kept, fingerprint=kept.digest())
 
     def select(self, selection: RowSelection) -> Manifest:
@@ -333,10 +327,6 @@ class Manifest:
         return self.selection.stored_rows(row_group, rows)
 
 
-def _stored(schema: Sequence[Leaf]) -> list[Leaf]:
-    return [leaf for leaf in schema if leaf.standing != "added"]
-
-
 def _partition_keys(path: str) -> dict[str, str]:
     directories = PurePath(path).parent.parts
     pairs = (directory.split("=", 1) for directory in directories if "=" in directory)
@@ -352,7 +342,7 @@ def frozen(values: ArrayLike) -> NDArray[np.int64]:
 
 def _packed(mask: NDArray[np.bool_]) -> tuple[int, NDArray[np.uint64]]:
     """Return the form and the words of the marked rows."""
-    if len(mask) >= MAX_ROWS:
+    if len(mask) >= _MAX_ROWS:
         raise ValueError(f"no rows can be selected in a row group of 2**32 or more: {len(mask)}")
     if mask.all():
         return _ALL, np.zeros(0, np.uint64)

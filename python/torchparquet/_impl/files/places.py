@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from torchparquet._impl.files.remote.failures import Patience, patiently
 from torchparquet._impl.files.remote.store import Entry, Store, no_listing
-from torchparquet._impl.files.remote.urls import AZURE, HTTP
+from torchparquet._impl.files.remote.urls import HTTP, WITH_BUCKETS, family
 
 MAX_THREADS = 16
 _HEAD_BYTES = 4
@@ -27,7 +27,6 @@ _HEAD_BYTES = 4
 _HIDDEN = ("_", ".")
 # The errors of stat() for a text that is a pattern, not the name of an existing file.
 _NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
-_WITH_BUCKETS = ("s3", "s3a", "gs", "gcs", *AZURE)
 # A mistaken address should be told soon.
 _MAX_TRIES = 5
 
@@ -137,7 +136,7 @@ class StorePlace:
             if entry is None:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", shown)
             return entry
-        if store.scheme in _WITH_BUCKETS and glob.has_magic(name.partition("/")[0]):
+        if family(store.scheme) in WITH_BUCKETS and glob.has_magic(name.partition("/")[0]):
             raise ValueError(f"a pattern must spell out the bucket: {shown!r}")
         entry = store.look_up(name)
         is_empty = entry is not None and not entry.is_directory and entry.num_bytes == 0

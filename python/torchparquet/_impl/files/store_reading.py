@@ -174,9 +174,8 @@ class _Answers:
             message = f"the store gives no address of the file: {shown!r}"
             self.queue.fail(request, "io", message)
             return
-        self.queue.give_address(
-            request, address.url, list(address.headers), address.expires_at, address.ca_file
-        )
+        headers = [f"{name}: {value}" for name, value in address.headers.items()]
+        self.queue.give_address(request, address.url, headers, address.expires_at, address.ca_file)
 
     def _give_bytes(self, request: RemoteRequest) -> None:
         name, comparison = self._listing.names[request.file], self._comparisons[request.file]

@@ -10,8 +10,8 @@ from typing import Any
 
 from torchparquet._impl.checks import close_names
 from torchparquet._impl.files.remote.urls import (
-    AZURE,
     HTTP,
+    family,
     redacted,
     secrets_of,
     split_scheme,
@@ -19,13 +19,13 @@ from torchparquet._impl.files.remote.urls import (
 )
 from torchparquet.errors import one_line
 
-# By scheme: the package that fsspec needs for it.
+# By the family of a scheme: the package that fsspec needs for it.
 _PACKAGES = {
-    **dict.fromkeys(("s3", "s3a"), "s3fs"),
-    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
-    **dict.fromkeys(AZURE, "adlfs"),
+    "s3": "s3fs",
+    "gs": "gcsfs",
+    "az": "adlfs",
     "hf": "huggingface_hub",
-    **dict.fromkeys(HTTP, "aiohttp"),
+    "http": "aiohttp",
 }
 # Headers of a request that another host may see: they say what is asked, not who asks.
 _PUBLIC_HEADERS = ("accept", "accept-encoding", "range", "user-agent")
@@ -33,43 +33,39 @@ _PUBLIC_HEADERS = ("accept", "accept-encoding", "range", "user-agent")
 # How patient the native client is. The first two are names of Polars, which has none for others.
 CLIENT_OPTIONS = ("max_retries", "retry_timeout_ms", "max_connections", "hedges")
 
-# Names of the object_store crate, which Polars uses, in lower case, by those of fsspec. A dotted
-# name is one in a mapping; "" means that there is nothing to set.
-_S3 = {
-    "key": "aws_access_key_id access_key_id",
-    "secret": "aws_secret_access_key secret_access_key",
-    "token": "aws_session_token session_token",
-    "client_kwargs.region_name": "aws_region region aws_default_region",
-    "endpoint_url": "aws_endpoint_url aws_endpoint endpoint",
-    "anon": "aws_skip_signature skip_signature",
-    "requester_pays": "aws_request_payer request_payer",
-    "": "aws_allow_http allow_http",
-}
-_GCS = {
-    "token": "google_service_account google_service_account_path service_account "
-    "service_account_path google_application_credentials",
-}
-_AZURE = {
-    "account_name": "azure_storage_account_name",
-    "account_key": "azure_storage_account_key azure_storage_access_key azure_storage_master_key",
-    "sas_token": "azure_storage_sas_token azure_storage_sas_key sas_key",
-    "client_id": "azure_storage_client_id",
-    "client_secret": "azure_storage_client_secret",
-    "tenant_id": "azure_storage_tenant_id",
-    "connection_string": "azure_storage_connection_string",
-}
+# By the family: names of the object_store crate, which Polars uses, without the beginning that they
+# may have, and those of fsspec. A dotted name is one in a mapping; "" means nothing to set.
+_BEGINNINGS = {"s3": "aws_", "gs": "google_", "az": "azure_storage_"}
 _NAMES = {
-    scheme: {other: name for name, others in names.items() for other in others.split()}
-    for schemes, names in ((("s3", "s3a"), _S3), (("gs", "gcs"), _GCS), (AZURE, _AZURE))
-    for scheme in schemes
+    "s3": {
+        "access_key_id": "key",
+        "secret_access_key": "secret",
+        "session_token": "token",
+        **dict.fromkeys(("region", "default_region"), "client_kwargs.region_name"),
+        **dict.fromkeys(("endpoint", "endpoint_url"), "endpoint_url"),
+        "skip_signature": "anon",
+        "request_payer": "requester_pays",
+        "allow_http": "",
+    },
+    "gs": dict.fromkeys(
+        ("service_account", "service_account_path", "application_credentials"), "token"
+    ),
+    "az": {
+        **{name: name for name in ("account_name", "account_key", "sas_token", "client_id")},
+        **{name: name for name in ("client_secret", "tenant_id", "connection_string")},
+        **dict.fromkeys(("access_key", "master_key"), "account_key"),
+        "sas_key": "sas_token",
+    },
 }
 _FLAGS = ("anon", "requester_pays")
+# Options of HTTP that are strings, and no headers.
+_OF_HTTP = ("cookies", "encoding")
 
 
 def fsspec_for(scheme: str) -> Any:
     """Return the module fsspec, with what it needs for a scheme."""
-    parts = scheme.split("::")
-    packages = ["fsspec", *(_PACKAGES[part] for part in parts if part in _PACKAGES)]
+    families = map(family, scheme.split("::"))
+    packages = ["fsspec", *(_PACKAGES[part] for part in families if part in _PACKAGES)]
     for package in packages:
         try:
             import_module(package)
@@ -115,33 +111,22 @@ def make_filesystem(url: str, options: Mapping[str, Any]) -> Any:
 
 def fsspec_options(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options by the names of fsspec, pandas or Polars as the file system takes them."""
-    if scheme in HTTP:
-        return _http_options(options)
-    names = _NAMES.get(scheme, {})
+    kind = family(scheme)
+    names, beginning = _NAMES.get(kind, {}), _BEGINNINGS.get(kind, "")
     made: dict[str, Any] = {}
     for name, value in options.items():
-        target = names.get(name.lower(), name)
-        if not target:
-            continue
+        target = names.get(name.lower().removeprefix(beginning), name)
         if target != name and target in _FLAGS and isinstance(value, str):
             value = value.lower() in ("true", "1", "yes", "requester")
         outer, _, inner = target.partition(".") if target != name else (name, "", "")
-        if inner:
-            made[outer] = {**made.get(outer, {}), inner: value}
-        elif isinstance(value, Mapping) and isinstance(made.get(outer), dict):
-            made[outer] = {**made[outer], **value}
-        else:
-            made[outer] = value
-    return made
-
-
-def _http_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    # pandas takes the headers of HTTP, which are strings, as options.
-    own = ("cookies", "encoding")
-    headers = {n: v for n, v in options.items() if isinstance(v, str) and n.lower() not in own}
-    made = {name: value for name, value in options.items() if name not in headers}
-    if headers:
-        made["headers"] = {**made.get("headers", {}), **headers}
+        # pandas takes the headers of HTTP, which are strings, as options.
+        if scheme in HTTP and isinstance(value, str) and name.lower() not in _OF_HTTP:
+            outer, inner = "headers", name
+        part = {inner: value} if inner else value
+        if isinstance(part, Mapping) and isinstance(made.get(outer), dict):
+            part = {**made[outer], **part}
+        if target:
+            made[outer] = part
     return made
 
 
@@ -166,15 +151,11 @@ async def _guard_redirect(session: Any, context: Any, redirect: Any) -> None:
 
 def is_arrow(filesystem: object) -> bool:
     """True for a file system of pyarrow."""
-    return _is(filesystem, "pyarrow.", "FileSystem")
+    return is_a(filesystem, "pyarrow.", "FileSystem")
 
 
-def is_fsspec(filesystem: object) -> bool:
-    """True for a file system of fsspec."""
-    return _is(filesystem, "fsspec.", "AbstractFileSystem")
-
-
-def _is(filesystem: object, package: str, name: str) -> bool:
+def is_a(filesystem: object, package: str, name: str) -> bool:
+    """True for an object of a class of a package that perhaps nobody has imported."""
     classes = type(filesystem).__mro__
     return any(cls.__module__.startswith(package) and cls.__name__ == name for cls in classes)
 
@@ -184,7 +165,7 @@ def unwrapped(filesystem: Any) -> Any:
     handler = getattr(filesystem, "handler", None)
     if handler is not None and type(handler).__name__ == "FSSpecHandler":
         return handler.fs
-    return filesystem.fs if _is(filesystem, "fsspec.", "ArrowFSWrapper") else filesystem
+    return filesystem.fs if is_a(filesystem, "fsspec.", "ArrowFSWrapper") else filesystem
 
 
 def protocols(filesystem: Any) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from torchparquet._impl.checks import checked_bool, checked_int
-from torchparquet._impl.files.remote.filesystems import CLIENT_OPTIONS, is_arrow, is_fsspec
+from torchparquet._impl.files.remote.filesystems import CLIENT_OPTIONS, is_a, is_arrow
 from torchparquet._impl.files.remote.urls import checked_path
 
 CacheArgument: TypeAlias = "str | os.PathLike[str] | None"
@@ -62,7 +62,9 @@ class StorageArguments:
             raise ValueError(
                 "storage_options must not be given with filesystem, which has its own options"
             )
-        if not is_arrow(self.filesystem) and not is_fsspec(self.filesystem):
+        if not is_arrow(self.filesystem) and not is_a(
+            self.filesystem, "fsspec.", "AbstractFileSystem"
+        ):
             raise TypeError(
                 "filesystem must be a file system of fsspec or of pyarrow.fs; got "
                 f"{type(self.filesystem).__name__}"

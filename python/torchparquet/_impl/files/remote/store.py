@@ -23,8 +23,9 @@ from torchparquet._impl.files.remote.filesystems import (
 from torchparquet._impl.files.remote.range_checks import comparing_client
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.files.remote.urls import (
-    AZURE,
     HTTP,
+    WITH_BUCKETS,
+    family,
     is_remote_url,
     secrets_of,
     split_scheme,
@@ -34,9 +35,6 @@ from torchparquet._impl.files.remote.urls import (
 if TYPE_CHECKING:
     from collections.abc import Buffer  # type: ignore[attr-defined, unused-ignore]
 
-_FAMILIES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "adl": "az", "https": "http"}
-# Their `find` takes a prefix.
-_WITH_PREFIX = ("s3", "s3a", "gs", "gcs", *AZURE)
 _OPENED_BLOCK_BYTES = 1 << 20
 # By kind, the fields of fsspec's info that tell it. Kinds that follow the content come first.
 _FIELDS = (
@@ -144,7 +142,7 @@ class Store:
 
     def files_below(self, name: str, prefix: str = "") -> list[Entry]:
         """Return all files below a directory; none if it does not exist."""
-        limits = {"prefix": prefix} if prefix and self.scheme in _WITH_PREFIX else {}
+        limits = {"prefix": prefix} if prefix and family(self.scheme) in WITH_BUCKETS else {}
         try:
             with self._use("list", name) as filesystem:
                 filesystem.invalidate_cache()
@@ -230,7 +228,8 @@ def store_beside(url: str, arguments: StorageArguments, paths: Sequence[str]) ->
     if filesystem is not None:
         holds = scheme in protocols(filesystem)
     else:
-        holds = any(_family(path) == _family(url) for path in paths)
+        others = {family(split_scheme(path)[0]) for path in paths}
+        holds = family(scheme) in others
     made = store_of([url], arguments if holds else NO_STORAGE)
     if made is None:
         raise ValueError(f"a URL must be of a store; got {without_credentials(url)!r}")
@@ -253,18 +252,13 @@ def _check_one_store(texts: Sequence[str]) -> None:
                 ) from None
             classes[scheme] = kind
         made = classes[scheme]
-        store = _family(text), None if made is None else made._get_kwargs_from_urls(text)
+        store = family(scheme), None if made is None else made._get_kwargs_from_urls(text)
         first = first or store
         if store != first:
             raise ValueError(
                 "paths must all be local, or all of one store (mix reads several data sets): "
                 f"{without_credentials(texts[0])!r}, {without_credentials(text)!r}"
             )
-
-
-def _family(url: str) -> str:
-    scheme, _ = split_scheme(url)
-    return _FAMILIES.get(scheme, scheme)
 
 
 def no_listing(what: str) -> ValueError:
@@ -318,22 +312,12 @@ class RangeFile(io.RawIOBase):
 
 
 def _entry(info: Mapping[str, Any]) -> Entry:
-    size = info.get("size")
-    num_bytes = -1 if size is None else int(size)
-    return Entry(str(info["name"]), num_bytes, stamp_of(info), info.get("type") == "directory")
-
-
-def stamp_of(info: Mapping[str, Any]) -> str:
-    """Return a file's stamp, such as "etag 0x8D"; "" if the store tells nothing."""
-    lfs = info.get("lfs")
-    if lfs and lfs.get("sha256"):
-        return f"sha256 {lfs['sha256']}"
-    for kind, names in _FIELDS:
-        for name in names:
-            text = _text(info.get(name))
-            if text:
-                return f"{kind} {text}"
-    return ""
+    num_bytes = -1 if info.get("size") is None else int(info["size"])
+    told = {"sha256": [(info.get("lfs") or {}).get("sha256")]}
+    told |= {kind: [_text(info.get(name)) for name in names] for kind, names in _FIELDS}
+    stamps = (f"{kind} {text}" for kind, texts in told.items() for text in texts if text)
+    is_directory = info.get("type") == "directory"
+    return Entry(str(info["name"]), num_bytes, next(stamps, ""), is_directory)
 
 
 def may_be_same(stamp: str, other: str) -> bool:
