@@ -14,7 +14,7 @@ from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.checks import checked_bool, checked_int, explaining_arguments
 from torchparquet._impl.files.discovery import SourceArgument
-from torchparquet._impl.files.footers.decryption import DecryptionArgument, file_keys
+from torchparquet._impl.files.footers.decryption import DecryptionArgument, FileKeys
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.remote.storage import CacheArgument, StorageArguments
 from torchparquet._impl.functions.decoders import decoders_of
@@ -265,7 +265,7 @@ class ParquetDataset(IterableOnly[Batch]):
         source = Source(
             paths=paths,
             rows=RowArguments(filters=filters, rows=rows, split=split),
-            keys=file_keys(decryption_properties),
+            keys=None if decryption_properties is None else FileKeys(decryption_properties),
             storage=StorageArguments(
                 storage_options, filesystem, cache_dir, cache_limit, manifest_cache
             ),

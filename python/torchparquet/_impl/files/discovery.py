@@ -22,7 +22,7 @@ import itertools
 import json
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
@@ -186,7 +186,11 @@ def _files_of_directory(root: str, place: Place) -> list[Entry]:
     names = place.names_below(root)
     parquet = [name for name in names if name.lower().endswith(_SUFFIXES)]
     if parquet:
-        left_out = _first_parquet(_samples(names), place)
+        by_suffix: dict[str, list[str]] = {}
+        for name in set(names).difference(parquet):
+            by_suffix.setdefault(PurePosixPath(name).suffix.lower(), []).append(name)
+        samples = [sorted(some)[:_MAX_OF_SUFFIX] for _, some in sorted(by_suffix.items())]
+        left_out = _first_parquet(list(itertools.chain(*samples[:_MAX_SUFFIXES])), place)
         if left_out is not None:
             warnings.warn(
                 f"left out files below {place.shown(root)!r} that begin like Parquet files but do "
@@ -196,18 +200,7 @@ def _files_of_directory(root: str, place: Place) -> list[Entry]:
             )
         return [place.entry(name) for name in parquet]
     found = [entry for entry in map(place.entry, names) if entry.num_bytes > 0]
-    return found if _first_parquet([entry.name for entry in found], place) is not None else []
-
-
-def _samples(names: Iterable[str]) -> list[str]:
-    """Return the first few names of each suffix that is not one of Parquet files."""
-    by_suffix: dict[str, list[str]] = {}
-    for name in names:
-        suffix = PurePosixPath(name).suffix.lower()
-        if suffix not in _SUFFIXES:
-            by_suffix.setdefault(suffix, []).append(name)
-    samples = [some[:_MAX_OF_SUFFIX] for some in list(by_suffix.values())[:_MAX_SUFFIXES]]
-    return [name for some in samples for name in some]
+    return found if _first_parquet([entry.name for entry in found], place) else []
 
 
 def _first_parquet(names: Sequence[str], place: Place) -> str | None:

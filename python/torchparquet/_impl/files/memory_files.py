@@ -45,15 +45,11 @@ class MemoryFile:
 
 
 def memory_files(source: object) -> tuple[MemoryFile, ...]:
-    """Return the files that ``source`` holds; none if it is not in memory.
+    """Return the files that ``source`` or each item of it holds; none if it is not in memory.
 
-    * A buffer is a Parquet file: ``bytes``, ``bytearray``, ``memoryview``, ``pyarrow.Buffer``,
-      ``io.BytesIO`` (from its beginning, whatever its position). It is copied if anybody can
-      write to it, so that later changes do not reach the data set.
-    * A ``pyarrow.Table``, a ``pyarrow.RecordBatch``, a pandas or a Polars DataFrame is encoded,
-      once, as a file of up to 64 row groups, or more if these had above 65,536 rows.
-      The index of a pandas DataFrame is left out.
-    * Each element of a sequence of these is a file.
+    * A buffer is a Parquet file. It is copied if anybody can write to it.
+    * A table or frame is encoded, once, as a file of up to 64 row groups, or more if these had
+      above 65,536 rows. The index of a pandas DataFrame is left out.
     """
     kind = _kind(source)
     if kind is not None:
@@ -61,15 +57,17 @@ def memory_files(source: object) -> tuple[MemoryFile, ...]:
     if not isinstance(source, Sequence) or isinstance(source, str):
         return ()
     kinds = [_kind(item) for item in source]
-    held = {index: kind for index, kind in enumerate(kinds) if kind is not None}
+    held = [index for index, kind in enumerate(kinds) if kind is not None]
     if held and None in kinds:
-        first, other = next(iter(held)), kinds.index(None)
+        first, other = held[0], kinds.index(None)
         raise TypeError(
             "paths and sources in memory cannot be mixed: "
-            f"paths[{first}] is a {held[first]}, paths[{other}] is {source[other]!r}"
+            f"paths[{first}] is a {kinds[first]}, paths[{other}] is {source[other]!r}"
         )
     return tuple(
-        _memory_file(source[index], kind, f"<{kind} {index}>") for index, kind in held.items()
+        _memory_file(item, kind, f"<{kind} {index}>")
+        for index, (item, kind) in enumerate(zip(source, kinds, strict=True))
+        if kind is not None
     )
 
 
@@ -96,7 +94,10 @@ def _memory_file(source: Any, kind: str, name: str) -> MemoryFile:
 def _content(source: Any) -> pa.Buffer:
     """Return the buffer's bytes, copied only if anybody can write to them."""
     if isinstance(source, pa.Buffer):
-        return pa.py_buffer(source.to_pybytes()) if _is_mutable(source) else source
+        owner = source
+        while owner is not None and not owner.is_mutable:  # one that it is a slice of
+            owner = owner.parent
+        return source if owner is None else pa.py_buffer(source.to_pybytes())
     if isinstance(source, io.BytesIO):
         source = source.getvalue()  # Shares the stream's memory until that is written to.
     # A read-only view may be of memory that others can write to.
@@ -105,38 +106,25 @@ def _content(source: Any) -> pa.Buffer:
     return pa.py_buffer(source if immutable else bytes(source))
 
 
-def _is_mutable(buffer: pa.Buffer | None) -> bool:
-    """True if somebody can write to the buffer, or to one that it is a slice of."""
-    while buffer is not None and not buffer.is_mutable:
-        buffer = buffer.parent
-    return buffer is not None
-
-
 def _encoded(source: Any, kind: str, name: str) -> pa.Buffer:
     # Imported here, because only tables need it.
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
     try:
+        if kind == "pandas.DataFrame":
+            # One thread, because those of pyarrow's pool would stay.
+            source = pa.Table.from_pandas(source, preserve_index=False, nthreads=1)
+        elif kind == "polars.DataFrame":
+            source = source.to_arrow()
+        elif isinstance(source, pa.RecordBatch):
+            source = pa.Table.from_batches([source])
         # In one piece, so that the bytes do not depend on the chunks of the table.
-        table = _table(source, kind).combine_chunks()
-        num_rows = -(-table.num_rows // _NUM_ROW_GROUPS)
-        pq.write_table(
-            table,
-            sink,
-            row_group_size=min(max(1, num_rows), _MAX_ROW_GROUP_ROWS),
-            compression="none",
-            use_dictionary=False,
-        )
+        table = source.combine_chunks()
+        num_rows = max(1, -(-table.num_rows // _NUM_ROW_GROUPS))
+        row_group_size = min(num_rows, _MAX_ROW_GROUP_ROWS)
+        options = {"compression": "none", "use_dictionary": False}
+        pq.write_table(table, sink, row_group_size=row_group_size, **options)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise ValueError(f"cannot be written as Parquet ({one_line(error)}): {name}") from error
     return sink.getvalue()
-
-
-def _table(source: Any, kind: str) -> pa.Table:
-    if kind == "pandas.DataFrame":
-        # One thread, because those of pyarrow's pool would stay.
-        return pa.Table.from_pandas(source, preserve_index=False, nthreads=1)
-    if kind == "polars.DataFrame":
-        return source.to_arrow()
-    return pa.Table.from_batches([source]) if isinstance(source, pa.RecordBatch) else source

@@ -19,9 +19,8 @@ from torchparquet._impl.files.remote.failures import (
     Patience,
     patiently,
     plain_errors,
-    short_answer,
 )
-from torchparquet._impl.files.remote.store import entity_tag, may_be_same
+from torchparquet._impl.files.remote.store import Entry, Store, entity_tag, may_be_same
 from torchparquet._impl.files.remote.urls import redacted
 from torchparquet._impl.processors import num_ranks_here
 from torchparquet.errors import one_line
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from torchparquet._impl.files.listing import Listing
     from torchparquet._impl.native import RemoteRequest, RemoteStore
 
-# Of all processes of a machine that read, and the least of each.
-_CONNECTIONS, _LEAST_CONNECTIONS = 64, 8
 # Threads of fsspec's asynchronous file systems only wait; each has one range in flight.
 _BYTES_THREADS, _ADDRESS_THREADS = 16, 4
 # A call of a library that hangs is abandoned: its thread does not keep the process.
@@ -59,15 +56,15 @@ class StoreReading:
             with plain_errors("make an address of", listing.paths[0], store.secrets):
                 if not native.has_http() or maker(listing.names[0], listing.stamps[0]) is None:
                     maker = None
-        share = _CONNECTIONS // (num_workers * num_ranks_here())
-        options = {"max_connections": max(_LEAST_CONNECTIONS, share), **listing.client}
+        # Of all processes of a machine that read, and the least of each.
+        connections = max(8, 64 // (num_workers * num_ranks_here()))
         self.native = native.RemoteStore(
             paths=list(listing.paths),
             num_bytes=np.array(listing.num_bytes, np.int64),
             etags=[entity_tag(stamp) for stamp in listing.stamps],
             identities=list(listing.stamps),
             with_addresses=maker is not None,
-            **options,
+            **{"max_connections": connections, **listing.client},
         )
         if listing.footers:
             self.native.footers = listing.footers[0]
@@ -145,7 +142,8 @@ class _Answers:
         self._listing, self._store = listing, listing.store
         self._maker, self._just_listed = maker, just_listed
         self._patience = Patience.of(listing.client)
-        self._comparisons = [_Comparison(listing, file) for file in range(len(listing.names))]
+        listed = map(Entry, listing.names, listing.num_bytes, listing.stamps)
+        self._comparisons = [_Comparison(listing.store, entry) for entry in listed]
 
     def serve(self) -> None:
         """Answer until the end."""
@@ -188,12 +186,8 @@ class _Answers:
             except OSError:
                 comparison.make()  # a change explains it better
                 raise
-            is_short = len(content) != request.num_bytes
-            if is_short or not self._just_listed:
+            if not self._just_listed:
                 comparison.make()
-            if is_short:
-                shown = self._store.shown(name)
-                raise short_answer(shown, request.offset, request.num_bytes, len(content))
             return content
 
         self.queue.give_bytes(request, patiently(read, self._patience, self.ended.wait))
@@ -205,8 +199,8 @@ class _Comparison:
     If the file is the one that was listed after a range of it was read, the range is right.
     """
 
-    def __init__(self, listing: Listing, file: int) -> None:
-        self._listing, self._file = listing, file
+    def __init__(self, store: Store, listed: Entry) -> None:
+        self._store, self._listed = store, listed
         self._lock = threading.Lock()  # held while the store is asked
         self._num_begun = self._last_good = 0
 
@@ -217,16 +211,14 @@ class _Comparison:
             if self._last_good > num_before:
                 return
             self._num_begun += 1
-            self._look(self._listing, self._file)
+            self._look()
             self._last_good = self._num_begun
 
-    @staticmethod
-    def _look(listing: Listing, file: int) -> None:
-        assert listing.store is not None  # noqa: S101
-        shown = listing.store.shown(listing.names[file])
-        entry = listing.store.look_up(listing.names[file], afresh=True)
+    def _look(self) -> None:
+        store, name = self._store, self._listed.name
+        entry = store.look_up(name, afresh=True)
         if entry is None:
-            raise FileNotFoundError(f"no such file: {shown!r}")
-        same_size = entry.num_bytes == listing.num_bytes[file]
-        if not same_size or not may_be_same(entry.stamp, listing.stamps[file]):
-            raise ChangedError(shown)
+            raise FileNotFoundError(f"no such file: {store.shown(name)!r}")
+        same_size = entry.num_bytes == self._listed.num_bytes
+        if not same_size or not may_be_same(entry.stamp, self._listed.stamp):
+            raise ChangedError(store.shown(name))

@@ -18,11 +18,9 @@ _MAX_OPEN = 64
 
 
 class _Calls:
-    """Calls into pyarrow under way. A fork waits for them, or the child would find locks held.
+    """Calls into pyarrow under way. A fork waits for them, or the child would find locks held."""
 
-    It waits a few seconds at most: a call may hang, or the fork may come from within one.
-    """
-
+    # At most: a call may hang, or the fork may come from within one.
     _WAIT_SECONDS = 5.0
 
     def __init__(self) -> None:

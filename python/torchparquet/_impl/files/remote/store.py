@@ -8,10 +8,10 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchparquet._impl.files.remote.failures import plain_errors, short_answer
+from torchparquet._impl.files.remote.failures import plain_errors
 from torchparquet._impl.files.remote.filesystems import (
     fsspec_for,
     is_arrow,
@@ -153,12 +153,15 @@ class Store:
         return [entry for entry in entries if not entry.is_directory and entry.name != name]
 
     def read(self, name: str, offset: int, num_bytes: int) -> bytes:
-        """Return a range of a file; less at its end."""
+        """Return a range of a file."""
         with self._use("read", name) as filesystem:
             client = comparing_client(filesystem, name)
             content = filesystem.cat_file(name, start=offset, end=offset + num_bytes)
             if comparing_client(filesystem, name) is not client:
                 raise OSError("the library connected anew, so that the range was not checked")
+            if len(content) != num_bytes:
+                came = f"{num_bytes} bytes at {offset} were asked for, {len(content)} came"
+                raise OSError(came)
             return bytes(content)
 
     def open(self, name: str) -> Any:
@@ -166,14 +169,8 @@ class Store:
         entry = self.look_up(name)
         if entry is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", self.shown(name))
-
-        def read(offset: int, num_bytes: int) -> bytes:
-            content = self.read(name, offset, num_bytes)
-            if len(content) != num_bytes:
-                raise short_answer(self.shown(name), offset, num_bytes, len(content))
-            return content
-
-        return io.BufferedReader(RangeFile(entry.num_bytes, read), _OPENED_BLOCK_BYTES)
+        file = RangeFile(entry.num_bytes, partial(self.read, name))
+        return io.BufferedReader(file, _OPENED_BLOCK_BYTES)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a whole file, which replaces one of that name."""
