@@ -29,8 +29,7 @@ from pathlib import PurePosixPath
 from typing import TypeAlias
 from urllib.parse import unquote
 
-from torchparquet._impl.files.listing import Listing
-from torchparquet._impl.files.memory_files import MemorySource, memory_files
+from torchparquet._impl.files.listing import Listing, MemorySource, memory_files
 from torchparquet._impl.files.places import MAX_THREADS, Disk, Place, StorePlace
 from torchparquet._impl.files.remote.failures import Patience
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments

@@ -11,9 +11,8 @@ import numpy as np
 from torchparquet._impl.files.cache_file import CacheFile, Codec
 from torchparquet._impl.files.discovery import SourceArgument, find_files
 from torchparquet._impl.files.footers.leaf import Leaf
-from torchparquet._impl.files.listing import Listing
+from torchparquet._impl.files.listing import Listing, MemoryFile
 from torchparquet._impl.files.manifest import Manifest, frozen
-from torchparquet._impl.files.memory_files import MemoryFile
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.files.store_reading import StoreReading
 from torchparquet._impl.processors import num_processors
