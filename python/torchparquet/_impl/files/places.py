@@ -63,24 +63,19 @@ class Disk:
         return Entry(name, num_bytes, stamp, stat.S_ISDIR(status.st_mode))
 
     def names_below(self, directory: str) -> list[str]:
-        """Return all files below a directory, sorted, without hidden ones.
-
-        Unlike ``os.walk``, this raises if a directory cannot be read: its rows would be missing.
-        """
+        """Return all files below a directory, sorted, without hidden ones."""
         names: list[str] = []
-        pending = [directory]
         visited: set[tuple[int, int]] = set()  # Ends loops of symbolic links.
-        while pending:
-            one = pending.pop()
-            status = Path(one).stat()
+        for folder, folders, files in os.walk(directory, onerror=_fail, followlinks=True):
+            status = Path(folder).stat()
             if (status.st_dev, status.st_ino) in visited:
+                folders.clear()
                 continue
             visited.add((status.st_dev, status.st_ino))
-            with os.scandir(one) as scan:
-                shown = [entry for entry in scan if not entry.name.startswith(_HIDDEN)]
             # Sorted, so that every machine follows the same one of two links to a directory.
-            pending += sorted((entry.path for entry in shown if entry.is_dir()), reverse=True)
-            names += [entry.path for entry in shown if not entry.is_dir()]
+            folders[:] = sorted(name for name in folders if not name.startswith(_HIDDEN))
+            shown = [name for name in files if not name.startswith(_HIDDEN)]
+            names += [os.path.join(folder, name) for name in shown]  # noqa: PTH118
         return sorted(names)
 
     def matches(self, pattern: str) -> Iterator[tuple[str, str]]:
@@ -213,6 +208,10 @@ class StorePlace:
 
 # Both have the same methods.
 Place: TypeAlias = Disk | StorePlace
+
+
+def _fail(error: OSError) -> None:
+    raise error  # The rows of a directory that cannot be read would be missing.
 
 
 def _wait(seconds: float) -> bool:

@@ -137,7 +137,7 @@ def _status_of(error: BaseException | None) -> int | None:
     if isinstance(response, dict):
         return response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     names = ("status", "status_code", "code")
-    told = [getattr(one, name, None) for one in (error, response) for name in names]
+    told = (getattr(one, name, None) for one in (error, response) for name in names)
     return next((status for status in told if isinstance(status, int)), None)
 
 
