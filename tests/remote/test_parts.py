@@ -13,7 +13,7 @@ import pytest
 
 from tests.fixtures.generated_pages import Levels, list_entries, page, write_pages
 from tests.remote.conftest import table
-from tests.remote.reading import FaultyStore, by_http, by_s3fs, digests, open_dataset
+from tests.remote.reading import FaultyStore, asked, by_http, by_s3fs, digests, open_dataset
 from tests.servers.faulty_origin import FaultyOrigin
 
 NUM_ROWS = 200_000
@@ -48,16 +48,6 @@ def faulty(origin: FaultyOrigin, folder: Path, request: pytest.FixtureRequest) -
     store: FaultyStore = request.param(origin, folder)
     store.options |= {"hedges": False}
     return store
-
-
-def asked(origin: FaultyOrigin) -> tuple[int, int]:
-    """Return the bytes and the number of ranges that were asked for."""
-    ranges = [
-        [int(bound) for bound in request.header("Range").removeprefix("bytes=").split("-")]
-        for request in list(origin.requests)
-        if request.method == "GET" and request.header("Range")
-    ]
-    return sum(end - begin + 1 for begin, end in ranges), len(ranges)
 
 
 def some_rows(*runs: tuple[int, int]) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import fsspec
 import pytest
 
+from tests.files.remote.conftest import Bucket
 from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet._impl.files.remote import addresses
 from torchparquet._impl.files.remote.addresses import address_maker
@@ -64,13 +65,12 @@ def test_certificates_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert machine_certificates() == str(better)
 
 
-def test_s3_signs_no_longer_than_its_credentials(bucket: tuple[str, Any]) -> None:
-    name, filesystem = bucket
-    filesystem.pipe_file(f"{name}/a", b"0")
+def test_s3_signs_no_longer_than_its_credentials(bucket: Bucket) -> None:
+    bucket.filesystem.pipe_file(f"{bucket.name}/a", b"0")
     end = datetime.now(UTC) + timedelta(minutes=9)
-    credentials = filesystem._s3._request_signer._credentials
+    credentials = bucket.filesystem._s3._request_signer._credentials
     credentials._expiry_time = end
-    address = maker_of(filesystem)(f"{name}/a", "")
+    address = maker_of(bucket.filesystem)(f"{bucket.name}/a", "")
     assert address.expires_at == pytest.approx(end.timestamp())
 
 

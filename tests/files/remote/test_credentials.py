@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.files.remote.conftest import Bucket
 from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import ParquetDataset
 from torchparquet._impl.files.remote.urls import without_credentials
@@ -69,18 +70,19 @@ def test_user_of_a_url(tree: Path, origin: FaultyOrigin) -> None:
     assert SECRET not in everything_of(dataset)
 
 
-def test_storage_options(bucket: tuple[str, Any], s3_options: dict[str, Any]) -> None:
-    name, _ = bucket
-    for options in (
-        s3_options | {"endpoint_url": f"http://me:{SECRET}@127.0.0.1:1"},
-        s3_options | {"nosuch": SECRET},
-        s3_options | {"client_kwargs": {"nosuch": SECRET}},
-        s3_options,
-    ):
+def test_storage_options(bucket: Bucket) -> None:
+    more: list[dict[str, Any]] = [
+        {"endpoint_url": f"http://me:{SECRET}@127.0.0.1:1"},
+        {"nosuch": SECRET},
+        {"client_kwargs": {"nosuch": SECRET}},
+        {},
+    ]
+    for options in more:
+        given = bucket.options | options
         with pytest.raises((OSError, ValueError)) as caught:
-            ParquetDataset(f"s3://{name}/none", batch_size=10, storage_options=options)
+            ParquetDataset(f"{bucket.url}/none", batch_size=10, storage_options=given)
         text = "".join(traceback.format_exception(caught.value))
-        assert f"s3://{name}/none" in text
+        assert f"{bucket.url}/none" in text
         assert SECRET not in text
 
 

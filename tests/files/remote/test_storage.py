@@ -128,24 +128,9 @@ def test_wrong_arguments(tmp_path: Path, memory: Any) -> None:
 
 
 def test_names_of_other_packages() -> None:
-    polars = {
-        "aws_access_key_id": "k",
-        "AWS_SECRET_ACCESS_KEY": "s",
-        "aws_session_token": "t",
-        "aws_region": "r",
-        "aws_endpoint_url": "http://e",
-        "aws_skip_signature": "true",
-        "aws_allow_http": "true",
-        "client_kwargs": {"verify": False},
-    }
-    assert fsspec_options("s3", polars) == {
-        "key": "k",
-        "secret": "s",
-        "token": "t",
-        "client_kwargs": {"region_name": "r", "verify": False},
-        "endpoint_url": "http://e",
-        "anon": True,
-    }
+    polars = {"aws_skip_signature": "true", "aws_region": "r", "client_kwargs": {"verify": False}}
+    made = {"anon": True, "client_kwargs": {"region_name": "r", "verify": False}}
+    assert fsspec_options("s3", polars) == made
     pandas = {"key": "k", "client_kwargs": {"region_name": "r"}, "anon": False}
     assert fsspec_options("s3", pandas) == pandas
     assert fsspec_options("gs", {"google_service_account": "a.json"}) == {"token": "a.json"}
