@@ -73,79 +73,84 @@ class Codec(Generic[Kept]):
         return self.made(parts | texts) if texts.pop("format") == _FORMAT else None
 
 
-class CacheFile:
-    """A file that is read and replaced as a whole."""
+def through_file(
+    path: str | os.PathLike[str],
+    codec: Codec[Kept],
+    make: Callable[[], Kept],
+    *,
+    storage: StorageArguments,
+    paths: Sequence[str] = (),
+) -> Kept:
+    """Return the value that a file keeps; if there is none, or it is damaged, make and write it.
 
-    def __init__(
-        self, path: str | os.PathLike[str], storage: StorageArguments, paths: Sequence[str] = ()
-    ) -> None:
-        """Open nothing yet."""
-        self._path = checked_path(path, "manifest_cache")
-        self._store = (
-            store_beside(self._path, storage, paths) if is_remote_url(self._path) else None
-        )
-        self.shown = without_credentials(self._path)
-        self._is_ignored = False
+    A file that another user made or could have changed is ignored, with a warning.
+    """
+    text = checked_path(path, "manifest_cache")
+    store = store_beside(text, storage, paths) if is_remote_url(text) else None
+    found, distrust = None, ""
+    content: bytes | None = None
+    if store is not None:
+        name = store.name_of(text)
+        entry = store.look_up(name, afresh=True)
+        content = None if entry is None else store.read(name, 0, entry.num_bytes)
+    with contextlib.suppress(FileNotFoundError):
+        if store is None:
+            content, distrust = _read_from_disk(text)
 
-    def through(self, codec: Codec[Kept], make: Callable[[], Kept]) -> Kept:
-        """Return the value; if there is none, or it is damaged, make it and write it."""
-        content = self._read()
-        found = None
+    def warn(what: str) -> None:
+        warnings.warn(f"{what}: {without_credentials(text)!r}", stacklevel=users_level())
+
+    if distrust:
+        warn(f"a cache is ignored, {distrust}; name a file of your own")
+        return make()
+    try:
+        found = None if content is None else codec.decode(content)
+    except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
+        warn(f"a file of manifest_cache is damaged ({one_line(error)}), it is written anew")
+    if found is None:
+        found = make()
+        if store is not None:
+            store.write(store.name_of(text), codec.encode(found))
+        else:
+            _write_to_disk(Path(text), codec.encode(found))
+    return found
+
+
+def _read_from_disk(path: str) -> tuple[bytes, str]:
+    """Return the content of a file, or why it is not to be trusted."""
+    # O_NONBLOCK: opening a FIFO must not wait.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return b"", "because it is no regular file"
+        if status.st_uid not in (os.geteuid(), 0):
+            return b"", f"because it belongs to another user, of number {status.st_uid}"
+        if status.st_mode & stat.S_IWOTH:
+            return b"", "because every user may write to it"
+        return file.read(), ""
+
+
+def _write_to_disk(path: Path, content: bytes) -> None:
+    """Replace a file at once, so that others read the old or the new one."""
+    # What writers have left that were killed.
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.*{_DRAFT}"):
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            if time.time() - draft.stat().st_mtime > _OLD_SECONDS:
+                draft.unlink()
+    with (
+        naming(path),
+        tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", suffix=_DRAFT, delete=False
+        ) as to,
+    ):
         try:
-            found = None if content is None else codec.decode(content)
-        except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
-            self._warn(
-                f"a file of manifest_cache is damaged ({one_line(error)}), it is written anew"
-            )
-        if found is None:
-            found = make()
-            self._write(codec.encode(found))
-        return found
-
-    def _warn(self, text: str) -> None:
-        warnings.warn(f"{text}: {self.shown!r}", stacklevel=users_level())
-
-    def _read(self) -> bytes | None:
-        """Return the content; None if there is no file, or others could have changed it."""
-        if self._store is not None:
-            name = self._store.name_of(self._path)
-            entry = self._store.look_up(name, afresh=True)
-            return None if entry is None else self._store.read(name, 0, entry.num_bytes)
-        try:
-            # O_NONBLOCK: opening a FIFO must not wait.
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except FileNotFoundError:
-            return None
-        with os.fdopen(descriptor, "rb") as file:
-            why = _distrust(os.fstat(descriptor))
-            if not why:
-                return file.read()
-        self._is_ignored = True
-        self._warn(f"a cache is ignored, {why}; name a file of your own")
-        return None
-
-    def _write(self, content: bytes) -> None:
-        """Replace the file at once, so that others read the old or the new one."""
-        if self._is_ignored:
-            return
-        if self._store is not None:
-            self._store.write(self._store.name_of(self._path), content)
-            return
-        path = Path(self._path)
-        _remove_old_drafts(path)
-        with (
-            naming(path),
-            tempfile.NamedTemporaryFile(
-                dir=path.parent, prefix=f".{path.name}.", suffix=_DRAFT, delete=False
-            ) as to,
-        ):
-            try:
-                to.write(content)
-                to.close()
-                Path(to.name).replace(path)
-            except BaseException:
-                Path(to.name).unlink(missing_ok=True)
-                raise
+            to.write(content)
+            to.close()
+            Path(to.name).replace(path)
+        except BaseException:
+            Path(to.name).unlink(missing_ok=True)
+            raise
 
 
 def found_by_pass(
@@ -169,25 +174,6 @@ def found_by_pass(
         if storage.manifest_cache is None:
             return make()
         path = f"{os.fspath(storage.manifest_cache)}.{key}.{codec.noun}"
-        return CacheFile(path, storage, manifest.files).through(codec, make)
+        return through_file(path, codec, make, storage=storage, paths=manifest.files)
 
     return storage.once(told, find, codec.encode, codec.decode, is_secret=keys is not None)
-
-
-def _distrust(status: os.stat_result) -> str:
-    """Return why the content of a file is not to be trusted; "" if it is."""
-    if not stat.S_ISREG(status.st_mode):
-        return "because it is no regular file"
-    if status.st_uid not in (os.geteuid(), 0):
-        return f"because it belongs to another user, of number {status.st_uid}"
-    if status.st_mode & stat.S_IWOTH:
-        return "because every user may write to it"
-    return ""
-
-
-def _remove_old_drafts(path: Path) -> None:
-    """Remove what writers of the file have left that were killed while they wrote."""
-    for draft in path.parent.glob(f".{glob.escape(path.name)}.*{_DRAFT}"):
-        with contextlib.suppress(FileNotFoundError, PermissionError):
-            if time.time() - draft.stat().st_mtime > _OLD_SECONDS:
-                draft.unlink()

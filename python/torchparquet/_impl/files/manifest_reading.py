@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchparquet._impl.files.cache_file import CacheFile, Codec
+from torchparquet._impl.files.cache_file import Codec, through_file
 from torchparquet._impl.files.discovery import SourceArgument, find_files
 from torchparquet._impl.files.footers.leaf import Leaf
 from torchparquet._impl.files.listing import Listing, MemoryFile
 from torchparquet._impl.files.manifest import Manifest, frozen
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
+from torchparquet._impl.files.remote.urls import checked_path, without_credentials
 from torchparquet._impl.files.store_reading import StoreReading
 from torchparquet._impl.processors import num_processors
 from torchparquet.errors import CorruptFileError
@@ -57,35 +58,30 @@ def open_manifest(
     One rank reads a store's footers for all, unless they are encrypted. The content of footers
     comes only with a manifest that this process read of them.
     """
-    listing = find_files(paths, storage)
+    listing, cache = find_files(paths, storage), storage.manifest_cache
     codec = _codec(listing, with_chunk_sizes=with_chunk_sizes)
+    options = {"with_chunk_sizes": with_chunk_sizes, "with_contents": with_contents}
     found: list[Footers] = []
 
     def read() -> Manifest:
-        manifest, footers = walk_footers(
-            listing,
-            num_threads,
-            keys,
-            with_chunk_sizes=with_chunk_sizes,
-            with_contents=with_contents,
-        )
+        manifest, footers = walk_footers(listing, num_threads, keys, **options)
         found.append(footers)
         return manifest
 
     def read_or_load() -> Manifest:
-        if storage.manifest_cache is None:
-            return read()
-        file = CacheFile(storage.manifest_cache, storage, listing.paths)
-        if keys is not None:
-            raise ValueError(
-                "manifest_cache must not be given with decryption_properties, because it would "
-                f"hold the content of encrypted footers in plain text; got {file.shown!r}"
-            )
-        if listing.memory:
-            raise ValueError(f"manifest_cache needs files on disk; got {file.shown!r}")
         # A store that tells nothing of its files may have changed them.
-        return file.through(codec, read) if all(listing.stamps) else read()
+        if cache is None or not all(listing.stamps):
+            return read()
+        return through_file(cache, codec, read, storage=storage, paths=listing.paths)
 
+    if cache is not None and (keys is not None or listing.memory):
+        shown = without_credentials(checked_path(cache, "manifest_cache"))
+        if listing.memory:
+            raise ValueError(f"manifest_cache needs files on disk; got {shown!r}")
+        raise ValueError(
+            "manifest_cache must not be given with decryption_properties, because it would hold "
+            f"the content of encrypted footers in plain text; got {shown!r}"
+        )
     manifest = storage.once(
         ["footers", listing.paths, listing.num_bytes, listing.stamps, with_chunk_sizes],
         read_or_load,
