@@ -16,18 +16,16 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from torchparquet._impl.files.footers.decryption import FileKeys
+from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.files.remote.store import store_beside
 from torchparquet._impl.files.remote.urls import checked_path, is_remote_url, without_credentials
 from torchparquet.errors import naming, one_line, users_level
-
-if TYPE_CHECKING:
-    from torchparquet._impl.files.footers.decryption import FileKeys
-    from torchparquet._impl.files.manifest import Manifest
 
 Kept = TypeVar("Kept")
 
@@ -164,8 +162,7 @@ def found_by_pass(
 ) -> Kept:
     """Return what a pass over the files finds, of a file beside the cache or of one rank for all.
 
-    Args:
-        identity: JSON values that differ for other results of the same files.
+    `identity`, as JSON, differs for other results of the same files.
     """
     told = [codec.noun, manifest.fingerprint, *identity]
     key = hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()

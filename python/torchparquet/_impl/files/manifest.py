@@ -280,10 +280,7 @@ class Manifest:
 
     @property
     def partition_keys(self) -> dict[str, tuple[str | None, ...]]:
-        """The [F] values of each key: a table's, or of all ``key=value`` directories of paths.
-
-        ``NULL_KEY`` stands for null, None for a path that lacks the key.
-        """
+        """The [F] values of each key; ``NULL_KEY`` for null, None for a path that lacks the key."""
         if self.table is not None:
             return dict(self.table.keys)
         keys = [_partition_keys(file) for file in self.files]

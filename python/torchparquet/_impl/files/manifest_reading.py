@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import closing, nullcontext
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -150,7 +150,7 @@ def footers_of(
     listing: Listing,
     num_threads: int | None = None,
     keys: FileKeys | None = None,
-    **options: bool,
+    **options: Any,
 ) -> Footers:
     """Read the footers of files; `keys` are remembered."""
     if num_threads is None:
@@ -161,11 +161,12 @@ def footers_of(
     load_bridge()
     paths, contents = list(listing.paths), [file.content for file in listing.memory]
     decryption = None if keys is None else Decryption([keys.of_file(path) for path in paths])
-    with ExitStack() as open_until_read:
-        store = None
-        if listing.store is not None:
-            store = open_until_read.enter_context(StoreReading(listing, just_listed=True)).native
-        footers = read_footers(paths, num_threads, contents, decryption, remote=store, **options)
+    reading = None
+    if listing.store is not None:
+        reading = StoreReading(listing, just_listed=True)
+        options["remote"] = reading.native
+    with nullcontext() if reading is None else closing(reading):
+        footers = read_footers(paths, num_threads, contents, decryption, **options)
     if keys is not None:
         keys.native = decryption
     return footers

@@ -103,10 +103,7 @@ class Disk:
 
 
 class StorePlace:
-    """Lists what one path of a store names.
-
-    Stores have no links. A directory is any beginning of names that ends at a slash.
-    """
+    """Lists what one path of a store names. A directory is what names have before a slash."""
 
     no_size = "the server does not report the size of the file"
 

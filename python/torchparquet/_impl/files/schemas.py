@@ -7,16 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from torchparquet._impl.checks import close_names, listed
 from torchparquet._impl.files.footers.leaf import DTYPES, NULL_KEY, Leaf
+from torchparquet._impl.files.manifest import Manifest
 from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError
-
-if TYPE_CHECKING:
-    from torchparquet._impl.files.manifest import Manifest
 
 _Declared = TypeVar("_Declared")
 
@@ -52,10 +50,7 @@ class Schemas:
         self._of_table = {} if table is None else {leaf.path: leaf for leaf in table.leaves}
 
     def names(self) -> list[str]:
-        """Return the columns of all schemas, those of the table or of the first file first.
-
-        A column that files store by several paths is there once.
-        """
+        """Return the columns of all schemas, each once, the table's or the first file's first."""
         everywhere = [self._of_table, *self._leaves]
         found = dict.fromkeys(path for leaves in everywhere for path in leaves)
         if len(self._leaves) == 1:
@@ -134,12 +129,19 @@ class Schemas:
     def agreed_leaves(
         self, name: str, dtype: str | None, *, everywhere: bool, unit: str | None = None
     ) -> list[Leaf]:
-        """Return the leaf ``name`` of the files, each kind once.
-
-        Leaves of nulls are as the others, but for their kind.
-        """
+        """Return the leaf ``name`` of the files, each kind once; those of nulls as the others."""
         if self.is_partition_key(name):
-            self._check_key_everywhere(name, everywhere=everywhere)
+            values = self._partition_keys[name]
+            has_rows = (self._manifest.file_num_rows > 0).tolist()
+            lacking = [i for i, value in enumerate(values) if value is None and has_rows[i]]
+            if everywhere and lacking:
+                files = self._manifest.files
+                having = next(i for i, value in enumerate(values) if value is not None)
+                raise SchemaMismatchError(
+                    "only some paths have the partition key (Column(..., default=...) reads a "
+                    f"value where it is missing), {name!r}: present in {files[having]!r}, missing "
+                    f"in {files[lacking[0]]!r}"
+                )
             return [self._partition_leaf(name, dtype)]
         self._check_present(name, everywhere=everywhere)
         for repeated, file in zip(self._repeated, self._files, strict=True):
@@ -176,20 +178,6 @@ class Schemas:
         named = [unit for unit in NANOSECONDS if unit in units]
         several = len(units) > 1 and None not in found and len(set(map(time_of, kinds))) == 1
         return named[-1] if several else None
-
-    def _check_key_everywhere(self, name: str, *, everywhere: bool) -> None:
-        values = self._partition_keys[name]
-        has_rows = (self._manifest.file_num_rows > 0).tolist()
-        lacking = [i for i, value in enumerate(values) if value is None and has_rows[i]]
-        if not everywhere or not lacking:
-            return
-        having = next(i for i, value in enumerate(values) if value is not None)
-        files = self._manifest.files
-        raise SchemaMismatchError(
-            "only some paths have the partition key (Column(..., default=...) reads a value where "
-            f"it is missing), {name!r}: present in {files[having]!r}, missing in "
-            f"{files[lacking[0]]!r}"
-        )
 
     def declared_length(self, name: str) -> int | None:
         """Return the length that the files declare for each list of ``name``, or None."""

@@ -8,11 +8,11 @@ import os
 import threading
 import time
 import weakref
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from torchparquet._impl.files.listing import Listing
 from torchparquet._impl.files.remote.addresses import Address, AddressMaker, address_maker
 from torchparquet._impl.files.remote.failures import (
     ChangedError,
@@ -26,7 +26,6 @@ from torchparquet._impl.processors import num_ranks_here
 from torchparquet.errors import one_line
 
 if TYPE_CHECKING:
-    from torchparquet._impl.files.listing import Listing
     from torchparquet._impl.native import RemoteRequest, RemoteStore
 
 # Threads of fsspec's asynchronous file systems only wait; each has one range in flight.
@@ -38,8 +37,8 @@ _JOIN_SECONDS = 2.0
 class StoreReading:
     """A native store and its threads, until `close` or until nobody holds it any more.
 
-    A context manager. Belongs to one process; a forked child must make its own. The threads hold
-    neither this nor a data set.
+    Belongs to one process; a forked child must make its own. The threads hold neither this nor a
+    data set.
     """
 
     def __init__(
@@ -94,19 +93,6 @@ class StoreReading:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, end - time.monotonic()))
-
-    def __enter__(self) -> StoreReading:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
 
 _open: weakref.WeakSet[StoreReading] = weakref.WeakSet()

@@ -164,15 +164,12 @@ def _azure(filesystem: Any, name: str, stamp: str) -> Address | None:
 
 
 def _http(filesystem: Any, name: str, stamp: str) -> Address | None:
-    """Return the URL itself with the user's headers, unless there are other options.
-
-    Where the server tells no ETag, it refuses the read of a file that was modified.
-    """
+    """Return the URL itself with the user's headers, unless there are other options."""
     client, request = filesystem.client_kwargs, filesystem.kwargs
     if set(client) - {"headers", "timeout", "trace_configs"} or set(request) - {"headers"}:
         return None
     headers = {**client.get("headers", {}), **request.get("headers", {})}
-    if modified := http_date(stamp):
+    if modified := http_date(stamp):  # In place of an ETag, which native reads send along.
         headers["If-Unmodified-Since"] = modified
     parts = urlsplit(name)
     user, has_user, host = parts.netloc.rpartition("@")
@@ -221,10 +218,7 @@ def _named_certificates(*variables: str) -> str:
 
 
 def _machine_certificates() -> str:
-    """Return the file that Python trusts, or the system, or that of certifi; "" if none is there.
-
-    The libcurl of a wheel was built on another machine, and has no path to any.
-    """
+    """Return the file that Python trusts, or the system, or certifi: a wheel's libcurl has none."""
     of_python = ssl.get_default_verify_paths().openssl_cafile
     for path in (of_python, *_USUAL_CERTIFICATES):
         if os.access(path, os.R_OK):

@@ -78,10 +78,7 @@ def fsspec_for(scheme: str) -> Any:
 
 
 def make_filesystem(url: str, options: Mapping[str, Any]) -> Any:
-    """Return a file system of fsspec for a URL, which others with the same options share.
-
-    S3's needs 0.1 s to begin. Listings that it keeps are forgotten.
-    """
+    """Return a file system of fsspec for a URL, which others with the same options share."""
     scheme, _ = split_scheme(url)
     fsspec = fsspec_for(scheme)
     classes = fsspec.get_filesystem_class(scheme.rpartition("::")[2]).__mro__

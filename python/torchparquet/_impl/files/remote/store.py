@@ -324,10 +324,7 @@ def may_be_same(stamp: str, other: str) -> bool:
 
 
 def entity_tag(stamp: str) -> str:
-    """Return the ETag that every answer of HTTP must have, with its quotes; "" if there is none.
-
-    A request can ask for one without `W/` alone.
-    """
+    """Return the ETag that every answer of HTTP must have, with its quotes; "" if there is none."""
     if not stamp.startswith(_ETAG):
         return ""
     content = stamp.removeprefix(_ETAG)
