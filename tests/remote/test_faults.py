@@ -258,13 +258,6 @@ def test_a_store_that_refuses_is_an_error_with_the_reason_and_no_secret(
         assert "X-Amz-Signature" not in text
 
 
-def test_a_password_in_a_url_is_not_shown(origin: FaultyOrigin) -> None:
-    url = origin.url.replace("http://", f"http://user:{SECRET}@") + "/none.parquet"
-    with pytest.raises(OSError, match="none") as caught:
-        open_dataset(url)
-    assert SECRET not in str(caught.value)
-
-
 @pytest.mark.parametrize("kind", ["", *BROKEN_LISTINGS])
 def test_listings_come_in_pages_and_a_broken_one_hides_no_file(
     bucket: FaultyStore, data: Path, kind: Any

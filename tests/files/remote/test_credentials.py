@@ -68,6 +68,10 @@ def test_user_of_a_url(tree: Path, origin: FaultyOrigin) -> None:
     assert dataset.manifest.files == (url,)
     assert sum(len(batch["id"]) for batch in dataset) == 100
     assert SECRET not in everything_of(dataset)
+    origin.delete(path.name)
+    with pytest.raises(FileNotFoundError, match="part-0") as caught:
+        ParquetDataset(url.replace("//", f"//me:{SECRET}@"), batch_size=10)
+    assert SECRET not in str(caught.value)
 
 
 def test_storage_options(bucket: Bucket) -> None:
