@@ -25,7 +25,7 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 from urllib.parse import unquote
 
@@ -138,7 +138,9 @@ def _found(texts: Sequence[tuple[str, Place]], *, empty_files: bool) -> list[Ent
             raise ValueError(f"a file must be named only once: {shown!r}")
         names.add(name)
         earlier = with_stamp.setdefault(entry.stamp, name)
-        if earlier != name and place.are_same(earlier, name):
+        may_be_links = earlier != name and isinstance(place, Disk)
+        # Hard links, of one inode, are files of their own.
+        if may_be_links and Path(name).resolve() == Path(earlier).resolve():
             raise ValueError(f"a file must be named only once: {shown!r} is {earlier!r}")
     return [entry for entries in expanded for entry in entries]
 

@@ -106,7 +106,7 @@ class Listing:
         """Return one of the files to read in any order, with `seek` and `read`."""
         source = self.source(path)
         if isinstance(source, str):
-            return Path(source).open("rb", buffering=0)
+            return Path(source).open("rb")
         made: AbstractContextManager[Any] = pa.BufferReader(source) if self.memory else source
         return made
 
@@ -126,13 +126,7 @@ def read_part(file: Any, offset: int, num_bytes: int) -> bytes:
     if num_bytes <= 0:
         return b""
     file.seek(offset)
-    parts = []
-    while num_bytes > 0:
-        parts.append(file.read(num_bytes))
-        if not parts[-1]:
-            break
-        num_bytes -= len(parts[-1])
-    return b"".join(parts)
+    return bytes(file.read(num_bytes))
 
 
 def memory_files(source: object) -> tuple[MemoryFile, ...]:

@@ -97,10 +97,6 @@ class Disk:
                         head = file.read(_HEAD_BYTES)
             yield head
 
-    def are_same(self, name: str, other: str) -> bool:
-        """Return True for links to one file; hard links, of one inode, are files of their own."""
-        return Path(name).resolve() == Path(other).resolve()
-
 
 class StorePlace:
     """Lists what one path of a store names. A directory is what names have before a slash."""
@@ -197,10 +193,6 @@ class StorePlace:
             return patiently(lambda: self._store.read(name, 0, _HEAD_BYTES), patience, _wait)
         except OSError:
             return b""
-
-    def are_same(self, name: str, other: str) -> bool:
-        """Return False: files may have one content."""
-        return False
 
 
 # Both have the same methods.

@@ -70,14 +70,11 @@ def _plain_file(file: Any, *, keep_nested: bool) -> RangeFile:
     def read(offset: int, num_bytes: int) -> bytes:
         last = offset + num_bytes
         file.seek(offset)
-        parts = [b""]
-        while offset < min(last, begin_of_end):
-            parts.append(file.read(min(last, begin_of_end) - offset))
-            if not parts[-1]:
-                raise OSError("the file is shorter than before")
-            offset += len(parts[-1])
-        parts.append(end[offset - begin_of_end : max(0, last - begin_of_end)])
-        return b"".join(parts)
+        kept = bytes(file.read(max(0, min(last, begin_of_end) - offset)))
+        content = kept + end[max(0, offset - begin_of_end) : max(0, last - begin_of_end)]
+        if len(content) != num_bytes:
+            raise OSError("the file is shorter than before")
+        return content
 
     return RangeFile(begin_of_end + len(end), read, file.close)
 
