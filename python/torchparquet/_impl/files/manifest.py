@@ -122,7 +122,7 @@ class PackedRows:
 
     def keep(self, row_groups: NDArray[np.bool_]) -> PackedRows:
         """Return what the marked row groups alone become."""
-        kept = {name: array[row_groups] for name, array in _arrays_of(self).items()}
+        kept: dict[str, Any] = {n: array[row_groups] for n, array in _arrays_of(self).items()}
         return replace(self, **kept)
 
 
@@ -289,6 +289,7 @@ class Manifest:
 
     def keep(self, row_groups: NDArray[np.bool_]) -> Manifest:
         """Return the manifest of the marked row groups; rows and files keep their numbers."""
+        arrays: dict[str, Any]
         arrays = {name: frozen(getattr(self, name)[row_groups]) for name in _OF_ROW_GROUPS}
         if self.chunk_num_bytes is not None:
             of_kept = np.repeat(row_groups, self.row_group_num_chunks)

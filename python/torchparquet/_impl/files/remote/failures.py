@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -134,10 +134,12 @@ def _plain_error(error: Exception, action: str, path: str, secrets: Sequence[str
 def _status_of(error: BaseException | None) -> int | None:
     """Return the HTTP status in an error of aiohttp, botocore, azure, gcsfs, httpx or requests."""
     response = getattr(error, "response", None)
+    told: Iterable[Any]
     if isinstance(response, dict):
-        return response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    names = ("status", "status_code", "code")
-    told = (getattr(one, name, None) for one in (error, response) for name in names)
+        told = [response.get("ResponseMetadata", {}).get("HTTPStatusCode")]
+    else:
+        names = ("status", "status_code", "code")
+        told = (getattr(one, name, None) for one in (error, response) for name in names)
     return next((status for status in told if isinstance(status, int)), None)
 
 
