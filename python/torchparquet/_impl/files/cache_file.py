@@ -85,15 +85,13 @@ def through_file(
     """
     text = checked_path(path, "manifest_cache")
     store = store_beside(text, storage, paths) if is_remote_url(text) else None
-    found, distrust = None, ""
-    content: bytes | None = None
-    if store is not None:
-        name = store.name_of(text)
-        entry = store.look_up(name, afresh=True)
-        content = None if entry is None else store.read(name, 0, entry.num_bytes)
-    with contextlib.suppress(FileNotFoundError):
-        if store is None:
+    found, content, distrust = None, None, ""
+    if store is None:
+        with contextlib.suppress(FileNotFoundError):
             content, distrust = _read_from_disk(text)
+    else:
+        entry = store.look_up(store.name_of(text), afresh=True)
+        content = None if entry is None else store.read(entry.name, 0, entry.num_bytes)
 
     def warn(what: str) -> None:
         warnings.warn(f"{what}: {without_credentials(text)!r}", stacklevel=users_level())
@@ -107,10 +105,10 @@ def through_file(
         warn(f"a file of manifest_cache is damaged ({one_line(error)}), it is written anew")
     if found is None:
         found = make()
-        if store is not None:
-            store.write(store.name_of(text), codec.encode(found))
-        else:
+        if store is None:
             _write_to_disk(Path(text), codec.encode(found))
+        else:
+            store.write(store.name_of(text), codec.encode(found))
     return found
 
 

@@ -77,7 +77,7 @@ def find_files(
         # Names of HTTP files may hold credentials, and each file is looked up by itself.
         is_secret=store.scheme in HTTP,
     )
-    return Listing.of(entries, store, storage.of_client)
+    return Listing.of(entries, store, **storage.of_client)
 
 
 def path_texts(paths: object) -> list[str]:

@@ -70,12 +70,7 @@ class Listing:
     footers: list[Any] = field(default_factory=list, repr=False)
 
     @classmethod
-    def of(
-        cls,
-        entries: Sequence[Entry],
-        store: Store | None = None,
-        client: Mapping[str, Any] | None = None,
-    ) -> Listing:
+    def of(cls, entries: Sequence[Entry], store: Store | None = None, **client: Any) -> Listing:
         """Return the files of a listing."""
         names, num_bytes, stamps, _ = zip(*entries, strict=True)
         if store is None:
@@ -88,7 +83,7 @@ class Listing:
                 number += 1
                 path = f"{shown}#{number}"
             paths[path] = None
-        return cls(tuple(paths), num_bytes, stamps, (), store, names, client or {})
+        return cls(tuple(paths), num_bytes, stamps, (), store, names, client)
 
     def only(self, file: int) -> Listing:
         """Return one of the files by itself."""

@@ -93,12 +93,6 @@ class RowSelection:
         stored: NDArray[np.int64] = bounds[run, 1] - (ends[run] - rows)
         return stored
 
-    def mask(self, row_group: int, stored_rows: int) -> NDArray[np.bool_]:
-        """Return a bool for each of the row group's `stored_rows` rows."""
-        mask = np.zeros(stored_rows, bool)
-        mask[self.stored_rows(row_group, np.arange(self.num_rows[row_group]))] = True
-        return mask
-
 
 @dataclass(frozen=True, eq=False)
 class PackedRows:

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
 
     from torchparquet._impl.native import Decryption
 
-PropertiesOfFile: TypeAlias = "Callable[[str], FileDecryptionProperties | None]"
-DecryptionArgument: TypeAlias = "FileDecryptionProperties | PropertiesOfFile | None"
+DecryptionArgument: TypeAlias = (
+    "FileDecryptionProperties | Callable[[str], FileDecryptionProperties | None] | None"
+)
 
 
 class FileKeys:

@@ -79,13 +79,13 @@ def patiently(
                 begun = now
             # The library may have new credentials by now.
             num_refused += isinstance(error, PermissionError)
-            is_busy = isinstance(error, BusyError)
-            most = (patience.max_busy_tries if is_busy else None) or patience.max_tries
+            most, asked = patience.max_tries, 0.0
+            if isinstance(error, BusyError):
+                most, asked = patience.max_busy_tries or most, error.wait_seconds
             if num_tries >= most or num_refused > 1:
                 raise
             span = min(_MAX_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(num_tries - 1, 30))
-            seconds = random.uniform(0.0, span)  # noqa: S311
-            seconds += error.wait_seconds if isinstance(error, BusyError) else 0.0
+            seconds = asked + random.uniform(0.0, span)  # noqa: S311
             if now + seconds > begun + patience.max_seconds or wait(seconds):
                 raise
 
@@ -126,8 +126,8 @@ def _plain_error(error: Exception, action: str, path: str, secrets: Sequence[str
     kind = LastingError if lasts else BusyError if status in _BUSY else OSError
     made = kind(f"cannot {action} {path!r}: {text}")
     if isinstance(made, BusyError):
-        headers = getattr(error, "headers", None) or getattr(cause, "headers", None)
-        made.wait_seconds = _retry_after_seconds(headers)
+        headers = [getattr(one, "headers", None) for one in (error, cause)]
+        made.wait_seconds = max(map(_retry_after_seconds, headers))
     return made
 
 

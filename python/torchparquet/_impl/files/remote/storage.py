@@ -62,9 +62,8 @@ class StorageArguments:
             raise ValueError(
                 "storage_options must not be given with filesystem, which has its own options"
             )
-        if not is_arrow(self.filesystem) and not is_a(
-            self.filesystem, "fsspec.", "AbstractFileSystem"
-        ):
+        is_fsspec = is_a(self.filesystem, "fsspec.", "AbstractFileSystem")
+        if not is_fsspec and not is_arrow(self.filesystem):
             raise TypeError(
                 "filesystem must be a file system of fsspec or of pyarrow.fs; got "
                 f"{type(self.filesystem).__name__}"
