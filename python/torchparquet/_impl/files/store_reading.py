@@ -197,14 +197,10 @@ class _Comparison:
             if self._last_good > num_before:
                 return
             self._num_begun += 1
-            self._look()
+            name, entry = self._listed.name, self._store.look_up(self._listed.name, afresh=True)
+            if entry is None:
+                raise FileNotFoundError(f"no such file: {self._store.shown(name)!r}")
+            same_size = entry.num_bytes == self._listed.num_bytes
+            if not same_size or not may_be_same(entry.stamp, self._listed.stamp):
+                raise ChangedError(self._store.shown(name))
             self._last_good = self._num_begun
-
-    def _look(self) -> None:
-        store, name = self._store, self._listed.name
-        entry = store.look_up(name, afresh=True)
-        if entry is None:
-            raise FileNotFoundError(f"no such file: {store.shown(name)!r}")
-        same_size = entry.num_bytes == self._listed.num_bytes
-        if not same_size or not may_be_same(entry.stamp, self._listed.stamp):
-            raise ChangedError(store.shown(name))
