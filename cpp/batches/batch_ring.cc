@@ -35,7 +35,7 @@ void InFlightBatch::Complete() {
 }
 
 BatchRing::BatchRing(int64_t num_batches, int64_t max_in_flight)
-    : num_batches_(num_batches), max_in_flight_(max_in_flight) {}
+    : max_in_flight_(max_in_flight), num_batches_(num_batches) {}
 
 bool BatchRing::HasRoom(int64_t num_batches) const {
   const std::lock_guard lock(mutex_);
@@ -107,6 +107,23 @@ void BatchRing::CountDown(InFlightBatch& batch, int64_t num_cells) {
   if (is_front) changed_.notify_one();
 }
 
+void BatchRing::EndAfter(int64_t num_batches, int64_t last_rows, int64_t row_cells) {
+  InFlightBatch* last = nullptr;
+  int64_t num_cells = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    num_batches_ = num_batches;
+    const int64_t place = num_batches - 1 - num_taken_;
+    if (place >= 0 && place < std::ssize(in_flight_)) {
+      last = &in_flight_[static_cast<size_t>(place)];
+      num_cells = (last->num_rows - last_rows) * row_cells;
+      last->num_rows = last_rows;
+    }
+  }
+  changed_.notify_all();
+  if (num_cells > 0) CountDown(*last, num_cells);
+}
+
 void BatchRing::Fail(const FailureKey& key, Error error) {
   const std::lock_guard lock(mutex_);
   if (failure_key_ && *failure_key_ <= key) return;
@@ -137,7 +154,7 @@ void BatchRing::Stop() {
 
 // Requires mutex_.
 bool BatchRing::FrontIsComplete() const {
-  return !in_flight_.empty() &&
+  return !in_flight_.empty() && num_taken_ < num_batches_ &&
          in_flight_.front().is_complete.load(std::memory_order_acquire);
 }
 

@@ -65,7 +65,7 @@ struct FailureKey {
 // front. A failure is raised when all batches before it have been taken. Thread-safe.
 class BatchRing {
  public:
-  // `num_batches` is the length of the whole stream.
+  // `num_batches` is the length of the whole stream, or the most that it may have.
   BatchRing(int64_t num_batches, int64_t max_in_flight);
 
   // Producer side.
@@ -87,6 +87,9 @@ class BatchRing {
   // Number of batches opened so far: the index of the next one.
   int64_t num_opened() const;
   void CountDown(InFlightBatch& batch, int64_t num_cells);
+  // Ends the stream after so many batches. The last one is cut to `last_rows` rows of so
+  // many cells if it is open.
+  void EndAfter(int64_t num_batches, int64_t last_rows, int64_t row_cells);
   void Fail(const FailureKey& key, Error error);
   // The first failure recorded so far.
   std::optional<FailureKey> failure_key() const;
@@ -116,9 +119,9 @@ class BatchRing {
   bool FrontIsComplete() const;
   TakeResult TakeFront();
 
-  const int64_t num_batches_;
   const int64_t max_in_flight_;
   mutable std::mutex mutex_;
+  int64_t num_batches_;  // guarded by mutex_
   std::condition_variable changed_;
   std::deque<InFlightBatch> in_flight_;   // guarded by mutex_; references stay valid
   std::atomic<int64_t> num_complete_{0};  // a hint, read without the lock

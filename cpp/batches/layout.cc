@@ -1,6 +1,7 @@
 #include "batches/layout.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -97,29 +98,47 @@ BatchMap BatchMap::Lanes(std::vector<int64_t> lane_rows, int64_t batch_rows) {
                   "a lane must have at least 0 rows: " + std::to_string(rows));
     }
     map.num_rows_ += rows;
+    map.max_batch_rows_ += std::min(rows, map.step_rows_);
     map.num_batches_ =
         std::max(map.num_batches_, rows / map.step_rows_ + (rows % map.step_rows_ != 0));
   }
   map.lane_rows_ = std::move(lane_rows);
-  map.max_batch_rows_ = map.BatchBegin(1);
   return map;
 }
 
 BatchMap BatchMap::PerChunk(const std::vector<int64_t>& chunk_rows) {
-  BatchMap map;
-  map.begins_.push_back(0);
+  int64_t num_batches = 0;
+  int64_t num_rows = 0;
+  int64_t most = 0;
   for (const int64_t rows : chunk_rows) {
     if (rows < 0) {
       throw Error(ErrorKind::kInvalidArgument,
                   "a chunk must have at least 0 rows: " + std::to_string(rows));
     }
-    if (rows == 0) continue;
-    map.begins_.push_back(map.begins_.back() + rows);
-    map.max_batch_rows_ = std::max(map.max_batch_rows_, rows);
+    num_batches += rows > 0;
+    num_rows += rows;
+    most = std::max(most, rows);
   }
-  map.num_rows_ = map.begins_.back();
-  map.num_batches_ = static_cast<int64_t>(map.begins_.size()) - 1;
+  BatchMap map = Growing(num_batches, most);
+  map.num_rows_ = num_rows;
+  for (const int64_t rows : chunk_rows) map.Append(rows);
   return map;
+}
+
+BatchMap BatchMap::Growing(int64_t max_batches, int64_t max_batch_rows) {
+  BatchMap map;
+  map.num_batches_ = max_batches;
+  map.max_batch_rows_ = max_batch_rows;
+  map.begins_ = std::vector<std::atomic<int64_t>>(static_cast<size_t>(max_batches) + 1);
+  for (auto& begin : map.begins_) begin = std::numeric_limits<int64_t>::max();
+  map.begins_[map.num_begins_++] = 0;
+  return map;
+}
+
+void BatchMap::Append(int64_t num_rows) {
+  if (num_rows == 0 || step_rows_ > 0) return;
+  begins_[num_begins_] = begins_[num_begins_ - 1] + num_rows;
+  ++num_begins_;
 }
 
 BatchPlace BatchMap::Locate(int64_t row, int64_t lane) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -64,8 +65,8 @@ struct BatchRun {
 
 // Maps the rows of a share to batches: consecutive batches of a fixed size, or one batch
 // per run of rows. With several shares, the lanes, each lane gives as many rows to every
-// batch of a fixed size, side by side, while it has any. Immutable, so safe to share
-// among threads.
+// batch of a fixed size, side by side, while it has any. Threads may share it while it
+// grows.
 class BatchMap {
  public:
   // Throws Error(kInvalidArgument) for negative rows, and unless `batch_rows` is a
@@ -73,7 +74,13 @@ class BatchMap {
   static BatchMap Lanes(std::vector<int64_t> lane_rows, int64_t batch_rows);
   // One batch per entry, empty entries excepted.
   static BatchMap PerChunk(const std::vector<int64_t>& chunk_rows);
+  // One batch per run of rows that is still to be appended: at most so many runs, of at
+  // most so many rows each.
+  static BatchMap Growing(int64_t max_batches, int64_t max_batch_rows);
+  // Appends a batch of so many rows, where batches have no fixed size.
+  void Append(int64_t num_rows);
 
+  // Of one that grows, `num_batches` is the most that it may have, and `num_rows` is 0.
   int64_t num_rows() const { return num_rows_; }
   int64_t num_batches() const { return num_batches_; }
   int64_t max_batch_rows() const { return max_batch_rows_; }
@@ -95,7 +102,9 @@ class BatchMap {
   int64_t max_batch_rows_ = 0;
   int64_t step_rows_ = 0;           // of each lane in a batch; 0: see `begins_`
   std::vector<int64_t> lane_rows_;  // all rows of each lane
-  std::vector<int64_t> begins_;     // num_batches + 1 entries
+  // num_batches + 1 entries; the greatest number where nothing was appended yet.
+  std::vector<std::atomic<int64_t>> begins_;
+  size_t num_begins_ = 0;  // for who appends
 };
 
 }  // namespace torchparquet

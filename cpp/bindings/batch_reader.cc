@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -61,24 +60,16 @@ class BatchReader {
     reader_->Lend(reinterpret_cast<uint8_t*>(data), token);  // an address from torch
   }
 
-  // Each list is of chunks that are read at once: file, row group, first row, rows and
-  // the number of the selection.
-  using ChunkTuple = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>;
-  void Announce(const std::vector<std::vector<ChunkTuple>>& places) {
-    std::vector<std::vector<Chunk>> chunks;
-    for (const auto& together : places) {
-      auto& step = chunks.emplace_back();
-      for (const auto& [file, row_group, begin, num_rows, selection] : together) {
-        step.push_back({.file = file,
-                        .rows = {row_group, begin, num_rows},
-                        .selection = selection,
-                        .planned_begin = begin});
-      }
-    }
-    WithoutGil([&] {
-      reader_->Announce(chunks);
-      return true;
-    });
+  void Announce(const std::vector<Share>& shares) {
+    WithoutGil([&] { reader_->Announce(shares); });
+  }
+
+  void Claim(int64_t number, int64_t position) {
+    WithoutGil([&] { reader_->Claim(number, position); });
+  }
+
+  void EndClaims(bool drops_last) {
+    WithoutGil([&] { reader_->EndClaims(drops_last); });
   }
 
   // Lets signals through, since reads that are under way may take long.
@@ -125,7 +116,13 @@ void BindReader(py::module_& m) {
       .def_property_readonly(
           "has_asked_for_all",
           [](const BatchReader& r) { return r.reader().has_asked_for_all(); })
-      .def("announce", &BatchReader::Announce, py::arg("steps"))
+      .def("announce", &BatchReader::Announce, py::arg("shares"))
+      .def_property_readonly(
+          "wants_claim", [](const BatchReader& r) { return r.reader().wants_claim(); })
+      .def_property_readonly("num_claims",
+                             [](const BatchReader& r) { return r.reader().num_claims(); })
+      .def("claim", &BatchReader::Claim, py::arg("number"), py::arg("position"))
+      .def("end_claims", &BatchReader::EndClaims, py::arg("drops_last"))
       .def("stop", &BatchReader::Stop)
       .def("stop_within", &BatchReader::StopWithin, py::arg("seconds"))
       .def_property_readonly(

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -64,27 +66,63 @@ class HeldSelections {
   Selections selections_;
 };
 
-Share MakeShareOfArrays(int64_t rank, int64_t world_size, const Int64Array& chunk_file,
-                        const Int64Array& chunk_row_group, const Int64Array& chunk_begin,
-                        const Int64Array& chunk_num_rows,
-                        const Int64Array& chunk_first_row_id,
-                        const BoolArray& chunk_valid, const Int64Array& window_num_chunks,
-                        const Uint64Array& window_key, const Int64Array& window_begin,
-                        const Int64Array& window_end, const Int64Array& chunk_selection,
-                        const Int64Array& chunk_sequences) {
-  return MakeShare(rank, world_size,
-                   {.file = SpanOf(chunk_file),
-                    .row_group = SpanOf(chunk_row_group),
-                    .begin = SpanOf(chunk_begin),
-                    .num_rows = SpanOf(chunk_num_rows),
-                    .first_row_id = SpanOf(chunk_first_row_id),
-                    .valid = SpanOf(chunk_valid),
-                    .selection = SpanOf(chunk_selection),
-                    .row_group_sequences = SpanOf(chunk_sequences)},
-                   {.num_chunks = SpanOf(window_num_chunks),
-                    .key = SpanOf(window_key),
-                    .begin = SpanOf(window_begin),
-                    .end = SpanOf(window_end)});
+void CheckLengths(const std::string& name, std::initializer_list<py::ssize_t> lengths) {
+  if (std::ranges::adjacent_find(lengths, std::ranges::not_equal_to()) == lengths.end())
+    return;
+  throw py::value_error("the arrays of " + name + " differ in length");
+}
+
+RowGroups MakeRowGroups(const Int64Array& file, const Int64Array& in_file,
+                        const Int64Array& first_row,
+                        const std::optional<Int64Array>& num_sequences,
+                        bool are_selected) {
+  CheckLengths("row groups", {file.size(), in_file.size(), first_row.size(),
+                              num_sequences ? num_sequences->size() : file.size()});
+  return {
+      .file = VectorOf(file),
+      .in_file = VectorOf(in_file),
+      .first_row = VectorOf(first_row),
+      .num_sequences = num_sequences ? VectorOf(*num_sequences) : std::vector<int64_t>(),
+      .are_selected = are_selected};
+}
+
+Sequence MakeSequence(std::shared_ptr<RowGroups> row_groups, const Int64Array& row_group,
+                      const Int64Array& begin, const Int64Array& num_rows) {
+  CheckLengths("a sequence", {row_group.size(), begin.size(), num_rows.size()});
+  return {.row_groups = std::move(row_groups),
+          .row_group = VectorOf(row_group),
+          .begin = VectorOf(begin),
+          .num_rows = VectorOf(num_rows)};
+}
+
+Share MakeShare(const std::shared_ptr<Sequence>& sequence, int64_t rank,
+                int64_t world_size, int64_t dealt_rows, int64_t skipped_rows,
+                const Int64Array& row_group, const Int64Array& begin,
+                const Int64Array& num_rows, const BoolArray& valid,
+                const Int64Array& window_rows, const Uint64Array& window_key,
+                const Int64Array& window_begin, const Int64Array& window_end,
+                bool is_claimed) {
+  CheckLengths("a share's chunks",
+               {row_group.size(), begin.size(), num_rows.size(), valid.size()});
+  CheckLengths("a share's windows", {window_rows.size(), window_key.size(),
+                                     window_begin.size(), window_end.size()});
+  Share share{.rank = rank,
+              .world_size = world_size,
+              .sequence = sequence,
+              .dealt_rows = dealt_rows,
+              .skipped_rows = skipped_rows,
+              .claims = is_claimed ? std::make_shared<Claims>() : nullptr};
+  for (py::ssize_t i = 0; i < row_group.size(); ++i) {
+    share.chunks.push_back(sequence->row_groups->ChunkOf(row_group.at(i), begin.at(i),
+                                                         num_rows.at(i), valid.at(i)));
+  }
+  for (py::ssize_t i = 0; i < window_key.size(); ++i) {
+    share.windows.push_back({.num_rows = window_rows.at(i),
+                             .key = window_key.at(i),
+                             .begin = window_begin.at(i),
+                             .end = window_end.at(i)});
+  }
+  return share;
 }
 
 ReaderSpec MakeReaderSpec(
@@ -243,13 +281,19 @@ void BindSpecs(py::module_& m) {
           py::arg("default_bytes"), py::arg("default_items"), py::arg("unit_nanoseconds"),
           py::arg("missing_is_null"), py::arg("file_bits"), py::arg("stored_paths"),
           py::arg("path_of_file"), py::arg("pack"), py::arg("lengths_only"));
+  py::class_<RowGroups, std::shared_ptr<RowGroups>>(m, "RowGroups")
+      .def(py::init(&MakeRowGroups), py::kw_only(), py::arg("file"), py::arg("in_file"),
+           py::arg("first_row"), py::arg("num_sequences"), py::arg("are_selected"));
+  py::class_<Sequence, std::shared_ptr<Sequence>>(m, "Sequence")
+      .def(py::init(&MakeSequence), py::kw_only(), py::arg("row_groups").none(false),
+           py::arg("row_group"), py::arg("begin"), py::arg("num_rows"));
   py::class_<Share>(m, "Share")
-      .def(py::init(&MakeShareOfArrays), py::kw_only(), py::arg("rank"),
-           py::arg("world_size"), py::arg("chunk_file"), py::arg("chunk_row_group"),
-           py::arg("chunk_begin"), py::arg("chunk_num_rows"),
-           py::arg("chunk_first_row_id"), py::arg("chunk_valid"),
-           py::arg("window_num_chunks"), py::arg("window_key"), py::arg("window_begin"),
-           py::arg("window_end"), py::arg("chunk_selection"), py::arg("chunk_sequences"));
+      .def(py::init(&MakeShare), py::kw_only(), py::arg("sequence").none(false),
+           py::arg("rank"), py::arg("world_size"), py::arg("dealt_rows"),
+           py::arg("skipped_rows"), py::arg("row_group"), py::arg("begin"),
+           py::arg("num_rows"), py::arg("valid"), py::arg("window_rows"),
+           py::arg("window_key"), py::arg("window_begin"), py::arg("window_end"),
+           py::arg("is_claimed"));
   py::class_<ReaderSpec>(m, "ReaderSpec")
       .def(py::init(&MakeReaderSpec), py::kw_only(), py::arg("files").none(false),
            py::arg("share"), py::arg("beside"), py::arg("batch_rows"),

@@ -116,6 +116,7 @@ void Prefetcher::AskForAll() {
     if (held_.is_stopped()) return;
     const auto steps = steps_ahead_.Take();
     if (!steps) break;
+    if (steps->empty()) return;
     std::ranges::move(Plan(*steps), std::back_inserter(waiting_));
     if (--carried_steps_ <= 0 && !carried_.empty()) DropCarried();
   }

@@ -24,7 +24,7 @@ std::optional<std::vector<ReadStep>> StepsAhead::Take() {
          footers_.size() < kMaxFootersAhead) {
     auto steps = next_steps_();
     is_at_end_ = !steps;
-    if (!steps) break;
+    if (!steps || steps->empty()) break;
     for (const ReadStep& step : *steps) {
       AskForFooter(step.file);
       if (files_->has_footer(step.file)) AskForIndexes(step);

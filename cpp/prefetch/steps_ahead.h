@@ -17,7 +17,8 @@
 
 namespace torchparquet {
 
-// Steps that are read at once, column by column if there are several; nothing at the end.
+// Steps that are read at once, column by column if there are several. Nothing at the end,
+// and none where more may come later.
 using NextSteps = std::function<std::optional<std::vector<ReadStep>>()>;
 
 // The steps to come. Asks for their footers and offset indexes, since each takes a round

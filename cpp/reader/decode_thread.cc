@@ -79,7 +79,12 @@ BatchMemory TakeMemory(ReaderState* state) {
 }
 
 void OpenBatch(ReaderState* state) {
-  const int64_t num_rows = state->batches.BatchRows(state->ring.num_opened());
+  const int64_t number = state->ring.num_opened();
+  int64_t num_rows = state->batches.BatchRows(number);
+  if (state->claims_have_ended) {
+    const int64_t rest = state->claimed_rows - state->batches.BatchBegin(number);
+    num_rows = std::min(num_rows, rest);
+  }
   BatchMemory memory = TakeMemory(state);
   std::vector<JaggedColumn> jagged;
   for (const int64_t field : state->layout.jagged_fields) {
@@ -154,7 +159,8 @@ std::unique_ptr<DecodeTask> NextTask(ReaderState* state, TimedLock* lock,
     }
     if (auto task = tasks.Take(TaskStream::Choice::kAny)) return task;
     const bool has_untaken = tasks.has_untaken();
-    if (!has_untaken && !NextToOpen(*state)) return nullptr;
+    const bool may_grow = !state->failed && tasks.may_grow();
+    if (!has_untaken && !NextToOpen(*state) && !may_grow) return nullptr;
     if (has_untaken && !state->layout.jagged_fields.empty()) state->is_pressed = true;
     const bool for_bytes = AwaitsBytes(*state);
     ended->reset();

@@ -8,6 +8,7 @@
 
 #include "errors.h"
 #include "reader/decode_thread.h"
+#include "reader/read_order.h"
 #include "tasks/task_context.h"
 
 namespace torchparquet {
@@ -132,17 +133,77 @@ void ParallelReader::Lend(uint8_t* data, int64_t token) {
   if (CanOpen(*state_)) state_->work.notify_all();
 }
 
-void ParallelReader::Announce(const std::vector<std::vector<Chunk>>& chunks) {
+void ParallelReader::Announce(const std::vector<Share>& shares) {
   CheckProcess();
-  std::vector<std::vector<ReadStep>> steps;
-  for (const auto& together : chunks) {
-    auto& step = steps.emplace_back();
-    for (const Chunk& chunk : together) {
-      CheckChunk(state_->spec, chunk);
-      step.push_back(StepWithRows(state_->spec, chunk));
-    }
+  if (state_->prefetcher == nullptr) return;
+  // Chunks or windows of each share, if there is room.
+  constexpr int64_t kFirstSteps = 16;
+  state_->prefetcher->Announce(FirstSteps(state_->spec, shares, kFirstSteps));
+}
+
+bool ParallelReader::wants_claim() const {
+  CheckProcess();
+  const ReaderState& state = *state_;
+  const std::lock_guard lock(state_->mutex);
+  if (state.spec.share.claims == nullptr || state.claims_have_ended) return false;
+  const int64_t wanted = num_rows_ + std::max<int64_t>(state.spec.batch_rows, 1);
+  return state.claimed_rows - state.latest_claim_rows < wanted;
+}
+
+int64_t ParallelReader::num_claims() const {
+  CheckProcess();
+  const std::lock_guard lock(state_->mutex);
+  return state_->num_claims;
+}
+
+void ParallelReader::Claim(int64_t number, int64_t position) {
+  CheckProcess();
+  ReaderState& state = *state_;
+  const Share& share = state.spec.share;
+  if (share.claims == nullptr) {
+    throw Error(ErrorKind::kInvalidArgument, "the share of the reader is not claimed");
   }
-  if (state_->prefetcher != nullptr) state_->prefetcher->Announce(std::move(steps));
+  const Chunk chunk = share.sequence->At(position);
+  {
+    const std::lock_guard lock(state.mutex);
+    if (number != state.num_claims) return;
+    const int64_t skipped = std::min(chunk.rows.num_rows, state.unskipped_rows);
+    state.unskipped_rows -= skipped;
+    state.latest_claim_rows = chunk.rows.num_rows - skipped;
+    state.claimed_rows += state.latest_claim_rows;
+    state.batches.Append(state.latest_claim_rows);
+    share.claims->Add(position);
+    ++state.num_claims;
+    state.tasks->Refresh();
+    state.work.notify_all();
+  }
+  if (state.prefetcher != nullptr) state.prefetcher->Advance();
+}
+
+void ParallelReader::EndClaims(bool drops_last) {
+  CheckProcess();
+  ReaderState& state = *state_;
+  {
+    const std::lock_guard lock(state.mutex);
+    if (state.spec.share.claims == nullptr || state.claims_have_ended) return;
+    state.claims_have_ended = true;
+    state.spec.share.claims->End();
+    const int64_t num_rows = state.claimed_rows;
+    int64_t num_batches = 0;
+    int64_t last_rows = 0;
+    if (num_rows > 0) {
+      const BatchPlace last = state.batches.Locate(num_rows - 1);
+      num_batches = last.batch + 1;
+      last_rows = last.row + 1;
+      if (drops_last && last_rows < state.spec.batch_rows) {
+        --num_batches;
+        last_rows = state.spec.batch_rows;
+      }
+    }
+    state.ring.EndAfter(num_batches, last_rows, state.spec.num_tasks());
+    state.work.notify_all();
+  }
+  if (state.prefetcher != nullptr) state.prefetcher->Advance();
 }
 
 void ParallelReader::Stop() {

@@ -93,7 +93,16 @@ class ParallelReader {
   }
   // Tells what the reader that gets this one's memory will read first, so that it finds
   // that fetched. Once. May wait for footers.
-  void Announce(const std::vector<std::vector<Chunk>>& chunks);
+  void Announce(const std::vector<Share>& shares);
+  // Of a share of claims: true until what is claimed holds the next batch, and one row
+  // group more to read meanwhile. While it is, Next must not be called.
+  bool wants_claim() const;
+  int64_t num_claims() const;
+  // Adds the position that the rank has taken as this number; not again, if it was added.
+  // After the last one, says that no more come, and whether a last batch that is not full
+  // is left out. Both may wait for footers.
+  void Claim(int64_t number, int64_t position);
+  void EndClaims(bool drops_last = false);
   ReaderMemory memory() const {
     return {state_->slabs, state_->jagged.pool(), state_->scratch, state_->fetched,
             state_->carried};

@@ -1,5 +1,6 @@
 #include "reader/read_order.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <limits>
@@ -30,15 +31,56 @@ NextSteps StepsAlong(const ReaderSpec& spec, std::shared_ptr<std::deque<Walk>> w
                      const BatchMap& batches) {
   return [&spec, walks = std::move(walks),
           &batches]() -> std::optional<std::vector<ReadStep>> {
+    for (Walk& walk : *walks) {
+      if (!walk.next()) walk.Advance();
+    }
     Walk* walk = FirstWalk(batches, *walks);
-    if (walk == nullptr) return std::nullopt;
-    std::vector<ReadStep> steps = StepsOf(spec, *walk->next());
-    walk->Advance();
-    return steps;
+    if (walk != nullptr) {
+      std::vector<ReadStep> steps = StepsOf(spec, *walk->next());
+      walk->Advance();
+      return steps;
+    }
+    const auto has_ended = [](const Walk& one) { return one.has_ended(); };
+    if (std::ranges::all_of(*walks, has_ended)) return std::nullopt;
+    return std::vector<ReadStep>();
   };
 }
 
+constexpr SliceCut kWhole{.max_rows = std::numeric_limits<int64_t>::max()};
+
+// Appends the first steps of a walk, one list for each.
+template <typename Walk>
+void AppendFirst(const ReaderSpec& spec, Walk walk, int64_t count,
+                 std::vector<std::vector<ReadStep>>* steps) {
+  for (; walk.next() && count > 0; --count, walk.Advance()) {
+    steps->push_back(StepsOf(spec, *walk.next()));
+  }
+}
+
 }  // namespace
+
+std::vector<std::vector<ReadStep>> FirstSteps(const ReaderSpec& spec,
+                                              const std::vector<Share>& shares,
+                                              int64_t count) {
+  std::vector<std::vector<std::vector<ReadStep>>> by_share;
+  for (const Share& share : shares) {
+    CheckShare(share);
+    for (const Chunk& chunk : ChunksOf(share)) CheckChunk(spec, chunk);
+    auto& steps = by_share.emplace_back();
+    if (share.windows.empty()) {
+      AppendFirst(spec, SliceWalk(&share, kWhole), count, &steps);
+    } else {
+      AppendFirst(spec, WindowWalk(&share), count, &steps);
+    }
+  }
+  std::vector<std::vector<ReadStep>> found;
+  for (size_t number = 0; number < static_cast<size_t>(count); ++number) {
+    for (auto& steps : by_share) {
+      if (number < steps.size()) found.push_back(std::move(steps[number]));
+    }
+  }
+  return found;
+}
 
 NextSteps ReadOrder(const ReaderSpec& spec, const BatchMap& batches) {
   if (spec.has_windows()) {
@@ -48,10 +90,9 @@ NextSteps ReadOrder(const ReaderSpec& spec, const BatchMap& batches) {
     }
     return StepsAlong(spec, std::move(walks), batches);
   }
-  const SliceCut whole{.max_rows = std::numeric_limits<int64_t>::max()};
   auto walks = std::make_shared<std::deque<SliceWalk>>();
   for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
-    walks->emplace_back(&spec.lane(lane), whole, lane);
+    walks->emplace_back(&spec.lane(lane), kWhole, lane);
   }
   return StepsAlong(spec, std::move(walks), batches);
 }

@@ -91,6 +91,12 @@ int64_t BytesBesideSlabs(const ReaderSpec& spec, const BatchLayout& layout,
 }  // namespace
 
 BatchMap MakeBatchMap(const ReaderSpec& spec) {
+  if (spec.batch_rows == 0 && spec.claims() != nullptr) {
+    int64_t most = 0;
+    const std::vector<Chunk> chunks = ChunksOf(spec.share);
+    for (const Chunk& chunk : chunks) most = std::max(most, chunk.rows.num_rows);
+    return BatchMap::Growing(std::ssize(chunks), most);
+  }
   if (spec.batch_rows > 0) {
     std::vector<int64_t> lane_rows;
     lane_rows.reserve(static_cast<size_t>(spec.num_lanes()));
@@ -101,7 +107,7 @@ BatchMap MakeBatchMap(const ReaderSpec& spec) {
   }
   std::vector<int64_t> batch_rows = spec.batch_sizes;
   if (batch_rows.empty()) {
-    for (const Chunk& chunk : spec.share.chunks) {
+    for (const Chunk& chunk : ChunksOf(spec.share)) {
       batch_rows.push_back(chunk.rows.num_rows);
     }
   }
@@ -112,7 +118,7 @@ MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
                           const BatchMap& batches) {
   int64_t max_chunk_rows = 0;
   for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
-    for (const Chunk& chunk : spec.lane(lane).chunks) {
+    for (const Chunk& chunk : ChunksOf(spec.lane(lane))) {
       max_chunk_rows = std::max(max_chunk_rows, chunk.rows.num_rows);
     }
   }

@@ -1,5 +1,6 @@
 #include "slices/slice_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tasks/lane_walks.h"
@@ -50,6 +51,16 @@ std::optional<BatchRange> SliceStream::next() const {
   const SliceWalk* walk = FirstWalk(*context_.batches, walks_);
   if (walk == nullptr) return std::nullopt;
   return BatchesOf(*context_.batches, *walk->next());
+}
+
+void SliceStream::Refresh() {
+  for (SliceWalk& walk : walks_) {
+    if (!walk.next()) walk.Advance();
+  }
+}
+
+bool SliceStream::may_grow() const {
+  return std::ranges::any_of(walks_, [](const auto& walk) { return !walk.has_ended(); });
 }
 
 void SliceStream::OpenNext() {

@@ -27,6 +27,8 @@ class SliceStream : public TaskStream {
 
   std::optional<BatchRange> next() const override;
   void OpenNext() override;
+  void Refresh() override;
+  bool may_grow() const override;
   int64_t num_opened() const override { return num_slices_; }
   std::unique_ptr<DecodeTask> Take(Choice choice) override;
   bool has_untaken() const override { return slices_.has_untaken(); }

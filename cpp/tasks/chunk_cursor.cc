@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "errors.h"
 
@@ -26,23 +27,59 @@ void CheckRank(int64_t rank, int64_t world_size) {
                                                std::to_string(world_size));
 }
 
+void Claims::Add(int64_t position) {
+  const std::lock_guard lock(mutex_);
+  positions_.push_back(position);
+}
+
+void Claims::End() {
+  const std::lock_guard lock(mutex_);
+  have_ended_ = true;
+}
+
+std::optional<int64_t> Claims::At(int64_t number) const {
+  const std::lock_guard lock(mutex_);
+  if (number >= std::ssize(positions_)) return std::nullopt;
+  return positions_[static_cast<size_t>(number)];
+}
+
+bool Claims::EndBefore(int64_t number) const {
+  const std::lock_guard lock(mutex_);
+  return have_ended_ && number >= std::ssize(positions_);
+}
+
 ChunkCursor::ChunkCursor(int64_t num_positions, int64_t rank, int64_t world_size)
     : num_positions_(num_positions),
       world_size_(world_size),
-      next_position_(FirstPosition(num_positions, rank, world_size)) {}
+      next_(FirstPosition(num_positions, rank, world_size)) {}
+
+ChunkCursor::ChunkCursor(std::shared_ptr<const Claims> claims)
+    : claims_(std::move(claims)), next_(0) {}
 
 std::optional<int64_t> ChunkCursor::Claim() {
   // Relaxed: a claim publishes no other memory.
-  int64_t position = next_position_.load(std::memory_order_relaxed);
-  while (position < num_positions_) {
-    // The positions between are those of other ranks. The sum could overflow.
-    const bool is_last = num_positions_ - position <= world_size_;
-    const int64_t next = is_last ? num_positions_ : position + world_size_;
-    if (next_position_.compare_exchange_weak(position, next, std::memory_order_relaxed)) {
+  int64_t place = next_.load(std::memory_order_relaxed);
+  while (claims_ != nullptr) {
+    const auto position = claims_->At(place);
+    if (!position) return std::nullopt;
+    if (next_.compare_exchange_weak(place, place + 1, std::memory_order_relaxed)) {
       return position;
     }
   }
+  while (place < num_positions_) {
+    // The positions between are those of other ranks. The sum could overflow.
+    const bool is_last = num_positions_ - place <= world_size_;
+    const int64_t next = is_last ? num_positions_ : place + world_size_;
+    if (next_.compare_exchange_weak(place, next, std::memory_order_relaxed)) {
+      return place;
+    }
+  }
   return std::nullopt;
+}
+
+bool ChunkCursor::has_ended() const {
+  const int64_t place = next_.load(std::memory_order_relaxed);
+  return claims_ != nullptr ? claims_->EndBefore(place) : place >= num_positions_;
 }
 
 }  // namespace torchparquet

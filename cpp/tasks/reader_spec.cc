@@ -75,8 +75,9 @@ namespace {
 
 void CheckLane(const ReaderParts& spec, const Share& share) {
   CheckShare(share);
-  for (const Chunk& chunk : share.chunks) CheckChunk(spec, chunk);
-  if (spec.has_windows() && share.windows.empty() && !share.chunks.empty()) {
+  const std::vector<Chunk> chunks = ChunksOf(share);
+  for (const Chunk& chunk : chunks) CheckChunk(spec, chunk);
+  if (spec.has_windows() && share.windows.empty() && !chunks.empty()) {
     throw Error(ErrorKind::kInvalidArgument,
                 "either all shares that are read at once have windows, or none");
   }
@@ -84,6 +85,9 @@ void CheckLane(const ReaderParts& spec, const Share& share) {
 
 // Batches are given their rows in one way, and have as many as are delivered.
 void CheckBatches(const ReaderParts& spec, int64_t num_rows) {
+  if (spec.num_lanes() > 1 && spec.claims() != nullptr) {
+    throw Error(ErrorKind::kInvalidArgument, "a share of claims is read alone");
+  }
   if (spec.num_lanes() > 1 && spec.batch_rows == 0) {
     throw Error(ErrorKind::kInvalidArgument,
                 "shares that are read at once need batches of one size");

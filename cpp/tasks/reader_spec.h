@@ -55,6 +55,8 @@ struct ReaderParts {
     return number == 0 ? share : beside[static_cast<size_t>(number - 1)];
   }
   bool has_windows() const;
+  // The positions that the only share takes one by one, or null.
+  Claims* claims() const { return share.claims.get(); }
 
   // Per slice: one for each column, then those for row ids and validity if wanted.
   int64_t num_tasks() const {

@@ -1,10 +1,7 @@
 #include "tasks/share.h"
 
 #include <algorithm>
-#include <functional>
-#include <initializer_list>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "ceil_divide.h"
@@ -14,46 +11,38 @@ namespace torchparquet {
 
 namespace {
 
+// Positions of the sequence, with those that fill up its last turn.
+int64_t NumTurnPositions(const Share& share) {
+  const int64_t size = share.sequence == nullptr ? 0 : share.sequence->size();
+  return CeilDivide(size, share.world_size) * share.world_size;
+}
+
 ChunkCursor CursorOf(const Share& share) {
-  return {static_cast<int64_t>(share.chunks.size()) * share.world_size, share.rank,
-          share.world_size};
+  if (share.claims != nullptr) return ChunkCursor(share.claims);
+  return {NumTurnPositions(share) + std::ssize(share.chunks) * share.world_size,
+          share.rank, share.world_size};
 }
 
-const Chunk& ChunkAt(const Share& share, int64_t position) {
-  return share.chunks[static_cast<size_t>(position / share.world_size)];
-}
-
-void CheckLengths(std::string_view name, std::initializer_list<size_t> lengths) {
-  if (std::ranges::adjacent_find(lengths, std::ranges::not_equal_to()) == lengths.end())
-    return;
-  throw Error(ErrorKind::kInvalidArgument,
-              "the arrays of a share's " + std::string(name) + " differ in length");
+void Refuse(const std::string& message) {
+  throw Error(ErrorKind::kInvalidArgument, message);
 }
 
 void CheckWindows(const Share& share) {
   if (share.windows.empty()) return;
-  size_t chunk = 0;
+  int64_t num_rows = 0;
+  for (const Chunk& chunk : ChunksOf(share)) num_rows += chunk.rows.num_rows;
   for (const Window& window : share.windows) {
-    const size_t rest = share.chunks.size() - chunk;
-    if (window.num_chunks < 0 || static_cast<size_t>(window.num_chunks) > rest) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "the windows of a share hold more chunks than it has");
+    if (window.num_rows < 0 || window.num_rows > num_rows) {
+      Refuse("the windows of a share hold more rows than it has");
     }
-    int64_t num_rows = 0;
-    for (int64_t i = 0; i < window.num_chunks; ++i) {
-      num_rows += share.chunks[chunk++].rows.num_rows;
-    }
-    if (window.begin < 0 || window.begin > window.end || window.end > num_rows) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "a window has not the positions that it is to deliver: [" +
-                      std::to_string(window.begin) + ", " + std::to_string(window.end) +
-                      ") of " + std::to_string(num_rows));
+    num_rows -= window.num_rows;
+    if (window.begin < 0 || window.begin > window.end || window.end > window.num_rows) {
+      Refuse("a window has not the positions that it is to deliver: [" +
+             std::to_string(window.begin) + ", " + std::to_string(window.end) + ") of " +
+             std::to_string(window.num_rows));
     }
   }
-  if (chunk != share.chunks.size()) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "the windows of a share hold fewer chunks than it has");
-  }
+  if (num_rows != 0) Refuse("the windows of a share hold fewer rows than it has");
 }
 
 // Cuts each chunk to equal parts that are as small as the split wants them.
@@ -68,9 +57,7 @@ std::vector<Chunk> CutChunks(const std::vector<Chunk>& chunks, const WorkSplit& 
     for (Chunk rest = chunk; rest.rows.num_rows > 0;) {
       Chunk part = rest;
       part.rows.num_rows = std::min(part_rows, rest.rows.num_rows);
-      rest.rows.begin += part.rows.num_rows;
-      rest.rows.num_rows -= part.rows.num_rows;
-      if (rest.selection < 0) rest.first_row_id += part.rows.num_rows;
+      rest.DropFirst(part.rows.num_rows);
       parts.push_back(part);
     }
   }
@@ -79,49 +66,42 @@ std::vector<Chunk> CutChunks(const std::vector<Chunk>& chunks, const WorkSplit& 
 
 }  // namespace
 
-Share MakeShare(int64_t rank, int64_t world_size, const ChunkArrays& chunks,
-                const WindowArrays& windows) {
-  const size_t num_chunks = chunks.file.size();
-  const std::span<const int64_t> sequences = chunks.row_group_sequences;
-  CheckLengths("chunks",
-               {num_chunks, chunks.row_group.size(), chunks.begin.size(),
-                chunks.num_rows.size(), chunks.first_row_id.size(), chunks.valid.size(),
-                chunks.selection.empty() ? num_chunks : chunks.selection.size(),
-                sequences.empty() ? num_chunks : sequences.size()});
-  CheckLengths("windows", {windows.num_chunks.size(), windows.key.size(),
-                           windows.begin.size(), windows.end.size()});
-  Share share{.rank = rank, .world_size = world_size, .chunks = {}};
-  share.chunks.reserve(num_chunks);
-  for (size_t i = 0; i < num_chunks; ++i) {
-    share.chunks.push_back(
-        {.file = chunks.file[i],
-         .rows = {.row_group = chunks.row_group[i],
-                  .begin = chunks.begin[i],
-                  .num_rows = chunks.num_rows[i]},
-         .first_row_id = chunks.first_row_id[i],
-         .valid = chunks.valid[i],
-         .selection = chunks.selection.empty() ? -1 : chunks.selection[i],
-         .planned_begin = chunks.begin[i],
-         .planned_rows = chunks.num_rows[i],
-         .row_group_sequences = sequences.empty() ? -1 : sequences[i]});
+Chunk RowGroups::ChunkOf(int64_t row_group, int64_t begin, int64_t num_rows,
+                         bool valid) const {
+  if (row_group < 0 || row_group >= std::ssize(file) || begin < 0 || num_rows < 0) {
+    Refuse("a chunk of a share is outside the row groups");
   }
-  share.windows.reserve(windows.key.size());
-  for (size_t i = 0; i < windows.key.size(); ++i) {
-    share.windows.push_back({.num_chunks = windows.num_chunks[i],
-                             .key = windows.key[i],
-                             .begin = windows.begin[i],
-                             .end = windows.end[i]});
+  const auto at = static_cast<size_t>(row_group);
+  return {.file = file[at],
+          .rows = {.row_group = in_file[at], .begin = begin, .num_rows = num_rows},
+          .first_row_id = first_row[at] + (are_selected ? 0 : begin),
+          .valid = valid,
+          .selection = are_selected ? row_group : -1,
+          .planned_begin = begin,
+          .planned_rows = num_rows,
+          .row_group_sequences = num_sequences.empty() ? -1 : num_sequences[at]};
+}
+
+Chunk Sequence::At(int64_t position) const {
+  if (position < 0 || position >= size()) {
+    Refuse("a position is outside the sequence: " + std::to_string(position));
   }
-  CheckShare(share);
-  return share;
+  const auto at = static_cast<size_t>(position);
+  return row_groups->ChunkOf(row_group[at], begin[at], num_rows[at]);
 }
 
 void CheckShare(const Share& share) {
   CheckRank(share.rank, share.world_size);
+  if (share.dealt_rows < 0 || share.skipped_rows < 0) {
+    Refuse("a share keeps or skips fewer than 0 rows");
+  }
+  if (share.claims != nullptr &&
+      (share.sequence == nullptr || !share.chunks.empty() || !share.windows.empty())) {
+    Refuse("a share of claims has a sequence, and neither further chunks nor windows");
+  }
   for (const Chunk& chunk : share.chunks) {
     if (chunk.file < 0 || chunk.rows.begin < 0 || chunk.rows.num_rows < 0) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "a chunk of a share has a file or rows below 0");
+      Refuse("a chunk of a share has a file or rows below 0");
     }
   }
   CheckWindows(share);
@@ -130,10 +110,75 @@ void CheckShare(const Share& share) {
 int64_t NumRows(const Share& share) {
   int64_t num_rows = 0;
   if (share.windows.empty()) {
-    for (const Chunk& chunk : share.chunks) num_rows += chunk.rows.num_rows;
+    for (const Chunk& chunk : ChunksOf(share)) num_rows += chunk.rows.num_rows;
   }
   for (const Window& window : share.windows) num_rows += window.end - window.begin;
   return num_rows;
+}
+
+ChunkWalk::ChunkWalk(const Share* share)
+    : share_(share),
+      cursor_(CursorOf(*share)),
+      dealt_left_(share->dealt_rows),
+      skipped_left_(share->skipped_rows) {}
+
+// The next chunk, cut where the rows that the share keeps of those dealt to it end.
+std::optional<Chunk> ChunkWalk::Claimed() {
+  const auto position = cursor_.Claim();
+  if (!position) return std::nullopt;
+  if (share_->sequence == nullptr || *position >= share_->sequence->size()) {
+    const int64_t further = *position - NumTurnPositions(*share_);
+    // The last turn of the sequence may not reach the rank.
+    if (further < 0) return Chunk();
+    return share_->chunks[static_cast<size_t>(further / share_->world_size)];
+  }
+  // The other chunks dealt to the share are no longer its own.
+  if (dealt_left_ == 0) return Chunk();
+  Chunk chunk = share_->sequence->At(*position);
+  chunk.rows.num_rows = std::min(chunk.rows.num_rows, dealt_left_);
+  dealt_left_ -= chunk.rows.num_rows;
+  return chunk;
+}
+
+std::optional<Chunk> ChunkWalk::Next() {
+  return Next(std::numeric_limits<int64_t>::max());
+}
+
+std::optional<Chunk> ChunkWalk::Next(int64_t max_rows) {
+  while (!rest_) {
+    rest_ = Claimed();
+    if (!rest_) return std::nullopt;
+    const int64_t skipped = std::min(rest_->rows.num_rows, skipped_left_);
+    skipped_left_ -= skipped;
+    rest_->DropFirst(skipped);
+    if (rest_->rows.num_rows == 0) rest_.reset();
+  }
+  Chunk next = *rest_;
+  next.rows.num_rows = std::min(next.rows.num_rows, max_rows);
+  next.planned_begin = next.rows.begin;
+  next.planned_rows = next.rows.num_rows;
+  rest_->DropFirst(next.rows.num_rows);
+  if (rest_->rows.num_rows == 0) rest_.reset();
+  return next;
+}
+
+std::vector<Chunk> ChunksOf(const Share& share) {
+  std::vector<Chunk> chunks;
+  if (share.claims != nullptr) {
+    for (int64_t i = 0; i < share.sequence->size(); ++i) {
+      chunks.push_back(share.sequence->At(i));
+    }
+    return chunks;
+  }
+  ChunkWalk walk(&share);
+  while (auto chunk = walk.Next()) chunks.push_back(*chunk);
+  return chunks;
+}
+
+void Chunk::DropFirst(int64_t num_rows) {
+  rows.begin += num_rows;
+  rows.num_rows -= num_rows;
+  if (selection < 0) first_row_id += num_rows;
 }
 
 int64_t WorkSplit::MaxRows(int64_t num_rows) const {
@@ -141,7 +186,7 @@ int64_t WorkSplit::MaxRows(int64_t num_rows) const {
 }
 
 WindowWalk::WindowWalk(const Share* share, const WorkSplit& split, int64_t lane)
-    : share_(share), split_(split), lane_(lane), cursor_(CursorOf(*share)) {
+    : share_(share), split_(split), lane_(lane), chunks_(share) {
   Advance();
 }
 
@@ -149,9 +194,9 @@ void WindowWalk::Advance() {
   next_.reset();
   while (!next_ && number_ < share_->windows.size()) {
     ChunkWindow found{share_->windows[number_++], {}, lane_, share_row_};
-    for (int64_t i = 0; i < found.window.num_chunks; ++i) {
-      const Chunk& chunk = ChunkAt(*share_, cursor_.Claim().value());
-      if (chunk.rows.num_rows > 0) found.chunks.push_back(chunk);
+    for (int64_t left = found.window.num_rows; left > 0;) {
+      found.chunks.push_back(chunks_.Next(left).value());
+      left -= found.chunks.back().rows.num_rows;
     }
     found.chunks = CutChunks(found.chunks, split_);
     if (found.window.begin == found.window.end) continue;
@@ -161,34 +206,25 @@ void WindowWalk::Advance() {
 }
 
 SliceWalk::SliceWalk(const Share* share, const SliceCut& cut, int64_t lane)
-    : share_(share),
-      cut_(cut),
+    : cut_(cut),
       lane_(lane),
-      num_rows_(NumRows(*share)),
-      cursor_(CursorOf(*share)) {
+      num_rows_(share->claims == nullptr ? NumRows(*share) : -1),
+      chunks_(share) {
   Advance();
 }
 
 void SliceWalk::Advance() {
   next_.reset();
-  ClaimChunk();
+  if (!rest_) {
+    rest_ = chunks_.Next();
+    chunk_number_ += rest_.has_value();
+  }
   if (rest_) CutSlice();
 }
 
-// Leaves in rest_ what is still to be cut, claiming chunks until one has rows.
-void SliceWalk::ClaimChunk() {
-  while (!rest_) {
-    const auto position = cursor_.Claim();
-    if (!position) return;
-    const Chunk& chunk = ChunkAt(*share_, *position);
-    if (chunk.rows.num_rows == 0) continue;
-    rest_ = chunk;
-    ++chunk_number_;
-  }
-}
-
 int64_t SliceWalk::MaxRows() const {
-  const int64_t rest_rows = num_rows_ - share_row_;
+  // Nobody knows how many rows a share of claims will have.
+  const int64_t rest_rows = num_rows_ < 0 ? rest_->rows.num_rows : num_rows_ - share_row_;
   return std::min(cut_.max_rows,
                   std::max(cut_.split.MaxRows(rest_rows), cut_.batch_rows));
 }
@@ -205,9 +241,7 @@ void SliceWalk::CutSlice() {
   }
   next_->chunk.rows.num_rows = num_rows;
   share_row_ += num_rows;
-  rest_->rows.begin += num_rows;
-  rest_->rows.num_rows -= num_rows;
-  if (rest_->selection < 0) rest_->first_row_id += num_rows;
+  rest_->DropFirst(num_rows);
   if (rest_->rows.num_rows > 0) return;
   next_->ends_chunk = true;
   rest_.reset();

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
+#include <limits>
+#include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "columns/column_reader.h"
@@ -19,57 +21,98 @@ struct Chunk {
   int64_t first_row_id = 0;
   bool valid = true;       // false: repeats rows that were delivered before
   int64_t selection = -1;  // the number of its row group in Selections; -1: all rows
-  // rows.begin and rows.num_rows before the chunk was cut.
+  // rows.begin and rows.num_rows before the chunk was cut for threads.
   int64_t planned_begin = 0;
   int64_t planned_rows = 0;
   // Packed sequences of the whole row group; -1: not known.
   int64_t row_group_sequences = -1;
+
+  void DropFirst(int64_t num_rows);
 };
 
-// Consecutive chunks whose rows, counted over all of them, are permuted together: by
+// What is known of the row groups of a data set, by their number over all files.
+struct RowGroups {
+  std::vector<int64_t> file, in_file, first_row;
+  std::vector<int64_t> num_sequences;  // packed ones; empty: not known
+  bool are_selected = false;           // rows count among those selected, of Selections
+
+  // Throws Error(kInvalidArgument) unless the rows are those of one of the row groups.
+  Chunk ChunkOf(int64_t row_group, int64_t begin, int64_t num_rows,
+                bool valid = true) const;
+};
+
+// The chunks of an epoch in order, those of all ranks: nothing has divided them.
+struct Sequence {
+  std::shared_ptr<const RowGroups> row_groups;
+  std::vector<int64_t> row_group, begin, num_rows;
+
+  int64_t size() const { return std::ssize(row_group); }
+  // Throws Error(kInvalidArgument) for a position that is none.
+  Chunk At(int64_t position) const;
+};
+
+// Rows that follow each other in a share, and are permuted together: by
 // kernels::Permutation of that key.
 struct Window {
-  int64_t num_chunks = 0;
+  int64_t num_rows = 0;
   uint64_t key = 0;
   // The positions that are delivered, in order.
   int64_t begin = 0;
   int64_t end = 0;
 };
 
-// One rank's part of an epoch. Chunk k stands at position k * world_size + rank of the
-// sequence that the cursor walks.
+// One rank's part of an epoch: what a cursor hands out of the sequence, and what a policy
+// moves there from other ranks' parts or repeats.
 struct Share {
   int64_t rank = 0;
   int64_t world_size = 1;
-  std::vector<Chunk> chunks;
-  std::vector<Window> windows = {};  // of all chunks; none: rows stand as in the files
+  std::shared_ptr<const Sequence> sequence = nullptr;  // null: none
+  // Rows that the share keeps of the chunks dealt to it: the first ones. Chunks after
+  // those need not be of the row groups.
+  int64_t dealt_rows = std::numeric_limits<int64_t>::max();
+  // Chunks after those. They stand after the sequence, where the remainder of a position
+  // is the rank too.
+  std::vector<Chunk> chunks = {};
+  int64_t skipped_rows = 0;          // the first ones, which were delivered before
+  std::vector<Window> windows = {};  // of all other rows; none: rows stand as in files
+  // In place of the positions by remainder. Such a share has no further chunks and no
+  // windows.
+  std::shared_ptr<Claims> claims = nullptr;
 };
-
-// A share's chunks and windows as its maker has them: field by field, one entry for each
-// chunk or window.
-struct ChunkArrays {
-  std::span<const int64_t> file, row_group, begin, num_rows, first_row_id;
-  std::span<const bool> valid;
-  std::span<const int64_t> selection = {};            // empty: all rows of all chunks
-  std::span<const int64_t> row_group_sequences = {};  // empty: not known
-};
-struct WindowArrays {
-  std::span<const int64_t> num_chunks;
-  std::span<const uint64_t> key;
-  std::span<const int64_t> begin, end;
-};
-
-// Throws Error(kInvalidArgument) where arrays differ in length, and as CheckShare does.
-Share MakeShare(int64_t rank, int64_t world_size, const ChunkArrays& chunks,
-                const WindowArrays& windows);
 
 // Throws Error(kInvalidArgument) for a rank that is none, for numbers below 0, and unless
-// the windows, if there are any, hold all chunks, and each of them the positions that it
-// is to deliver.
+// the windows, if there are any, hold all rows, and each of them the positions that it is
+// to deliver.
 void CheckShare(const Share& share);
 
-// Rows that the share delivers.
+// Rows that the share delivers. Of claims, those of the whole sequence.
 int64_t NumRows(const Share& share);
+
+// Walks the chunks of a share that have rows, cut as the share delivers them, in the
+// order in which the cursor hands them out. One thread at a time.
+class ChunkWalk {
+ public:
+  explicit ChunkWalk(const Share* share);
+
+  // Returns the next chunk. Returns nothing at the end, of claims also until more are
+  // added.
+  std::optional<Chunk> Next();
+  // The same, cut to at most so many rows; the rest comes next.
+  std::optional<Chunk> Next(int64_t max_rows);
+  bool has_ended() const { return !rest_ && cursor_.has_ended(); }
+
+ private:
+  std::optional<Chunk> Claimed();
+
+  const Share* share_;
+  ChunkCursor cursor_;
+  int64_t dealt_left_;
+  int64_t skipped_left_;
+  std::optional<Chunk> rest_;  // of a chunk that was cut
+};
+
+// The chunks of a share, or with claims those that it may have.
+std::vector<Chunk> ChunksOf(const Share& share);
 
 // Part of a chunk, small enough for its batches to fit the memory bound together.
 struct Slice {
@@ -105,8 +148,8 @@ struct ChunkWindow {
   int64_t share_row = 0;  // of the first row that it delivers, counted over the share
 };
 
-// Walks a share in order, window by window, as the cursor hands out their chunks. Windows
-// that deliver nothing are passed over. One thread at a time.
+// Walks a share in order, window by window. Windows that deliver nothing are passed over.
+// One thread at a time.
 class WindowWalk {
  public:
   explicit WindowWalk(const Share* share, const WorkSplit& split = {}, int64_t lane = 0);
@@ -114,37 +157,37 @@ class WindowWalk {
   // The window that Advance leads to next, or nothing at the end of the share.
   const std::optional<ChunkWindow>& next() const { return next_; }
   void Advance();
+  bool has_ended() const { return !next_; }
 
  private:
   const Share* share_;
   const WorkSplit split_;
   const int64_t lane_;
-  ChunkCursor cursor_;
+  ChunkWalk chunks_;
   size_t number_ = 0;
   int64_t share_row_ = 0;
   std::optional<ChunkWindow> next_;
 };
 
-// Walks a share in order, chunk by chunk as the cursor hands them out, each cut to
-// slices. Empty chunks are passed over. One thread at a time.
+// Walks a share in order, chunk by chunk, each cut to slices. One thread at a time.
 class SliceWalk {
  public:
   SliceWalk(const Share* share, const SliceCut& cut, int64_t lane = 0);
 
-  // The slice that Advance leads to next, or nothing at the end of the share.
+  // The slice that Advance leads to next. Nothing at the end of the share, or where more
+  // is to be claimed: then another Advance looks again.
   const std::optional<Slice>& next() const { return next_; }
   void Advance();
+  bool has_ended() const { return !next_ && !rest_ && chunks_.has_ended(); }
 
  private:
-  void ClaimChunk();
   void CutSlice();
   int64_t MaxRows() const;
 
-  const Share* share_;
   const SliceCut cut_;
   const int64_t lane_;
-  const int64_t num_rows_;  // of the share
-  ChunkCursor cursor_;
+  const int64_t num_rows_;  // of the share; -1: not known
+  ChunkWalk chunks_;
   std::optional<Chunk> rest_;  // what is left of the claimed chunk
   int64_t share_row_ = 0;
   int64_t chunk_number_ = -1;

@@ -51,6 +51,10 @@ class TaskStream {
   virtual std::optional<BatchRange> next() const = 0;
   // Opens the next slice or window. Its batches must be open in the ring.
   virtual void OpenNext() = 0;
+  // Looks for a next slice again, after a claim.
+  virtual void Refresh() {}
+  // True if there may be a next slice after another claim.
+  virtual bool may_grow() const { return false; }
   // The number of slices or windows opened so far.
   virtual int64_t num_opened() const = 0;
 

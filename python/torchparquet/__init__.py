@@ -19,7 +19,7 @@ from torchparquet._impl.files.manifest import Manifest  # noqa: E402
 from torchparquet._impl.functions.batch_seed import batch_seed  # noqa: E402
 from torchparquet._impl.metrics.read_metrics import Metrics  # noqa: E402
 from torchparquet._impl.plan.epoch_plan import EpochPlan  # noqa: E402
-from torchparquet._impl.plan.topology import Topology  # noqa: E402
+from torchparquet._impl.plan.plan_options import Topology  # noqa: E402
 from torchparquet._impl.ranks.distribution import ShardDistribution  # noqa: E402
 from torchparquet.audit import ShardAudit, verify_no_shard_overlap  # noqa: E402
 from torchparquet.column import Column  # noqa: E402

@@ -233,7 +233,7 @@ def _planned(plan: EpochPlan, num_rows: int) -> tuple[int, int]:
     """Return how many rows the plan repeats without a mark, and how many it leaves out."""
     rows = int(plan.share_rows.sum())
     if plan.options.even == "pad":
-        shares = (plan.share(index) for index in range(plan.num_shares))
+        shares = (plan.share(index).chunks for index in range(plan.num_shares))
         rows = sum(int(share.num_rows[share.valid].sum()) for share in shares)
     is_repeating = plan.options.even == "split" and not plan.options.drop_last
     repeats = max(0, rows - num_rows) if is_repeating else 0
@@ -246,7 +246,7 @@ def _planned_runs(dataset: ParquetDataset, plan: EpochPlan) -> Runs:
     first_row = np.cumsum(rows) - rows
     runs = [_NO_RUNS]
     for index in range(topology.rank, plan.num_shares, topology.world_size):
-        share = plan.share(index)
+        share = plan.share(index).chunks
         # Batches mark repeats only with even="pad".
         counted = share.valid if plan.options.even == "pad" else np.ones_like(share.valid)
         kept = counted & (share.num_rows > 0)

@@ -21,8 +21,7 @@ from torchparquet._impl.functions.decoders import decoders_of
 from torchparquet._impl.functions.transforms import Processor, Transform
 from torchparquet._impl.metrics.read_metrics import Metrics
 from torchparquet._impl.plan.epoch_plan import EpochPlan
-from torchparquet._impl.plan.plan_options import Even, PlanOptions, requested_window
-from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.plan.plan_options import Even, PlanOptions, Topology, requested_window
 from torchparquet._impl.ranks.distribution import ShardDistribution, shard_distribution
 from torchparquet._impl.ranks.loaders import (
     IterableOnly,
@@ -31,8 +30,7 @@ from torchparquet._impl.ranks.loaders import (
     num_workers_of_caller,
     refuse_second_batching,
 )
-from torchparquet._impl.ranks.membership import Membership
-from torchparquet._impl.ranks.sharding import in_worker
+from torchparquet._impl.ranks.sharding import Membership, in_worker
 from torchparquet._impl.reading.device_stage import parsed_device
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
@@ -50,9 +48,8 @@ from torchparquet._impl.session.assembly import (
     window_of_row_groups,
 )
 from torchparquet._impl.session.dataset_session import DatasetSession
-from torchparquet._impl.session.dynamic import DynamicIteration
 from torchparquet._impl.session.iteration import Iteration, SkippingIteration
-from torchparquet._impl.session.rank_check import Compared, RankCheck
+from torchparquet._impl.session.rank_check import RankCheck
 from torchparquet._impl.session.state import OtherData
 from torchparquet.options import Ahead, ByLength, Order, Pack, Ranks
 from torchparquet.unbatched import UnbatchedDataset
@@ -252,14 +249,7 @@ class ParquetDataset(IterableOnly[Batch]):
         num_epochs = checked_count("num_epochs", num_epochs)
         limit_steps = checked_count("limit_steps", limit_steps)
         checked_bool("row_ids", row_ids)
-        check_together(
-            plan,
-            membership,
-            pack=pack,
-            by_length=by_length,
-            num_epochs=num_epochs,
-            limit_steps=limit_steps,
-        )
+        check_together(plan, membership, pack=pack, by_length=by_length)
         ahead = transform if isinstance(transform, Ahead) else None
         function = transform.function if isinstance(transform, Ahead) else transform
         source = Source(
@@ -267,9 +257,13 @@ class ParquetDataset(IterableOnly[Batch]):
             rows=RowArguments(filters=filters, rows=rows, split=split),
             keys=None if decryption_properties is None else FileKeys(decryption_properties),
             storage=StorageArguments(
-                storage_options, filesystem, cache_dir, cache_limit, manifest_cache
+                storage_options,
+                filesystem,
+                cache_dir,
+                cache_limit,
+                manifest_cache,
+                None if membership.is_alone else membership.done_once,
             ),
-            membership=membership,
             num_threads=reading.num_threads,
         )
         by_bytes = plan.order.balance == "bytes"
@@ -282,23 +276,11 @@ class ParquetDataset(IterableOnly[Batch]):
             names = {name for field in fields for name in field.sources}
             row_group_bytes = samples.bytes_of_columns(names)
             read, samples = (replace(of, chunk_num_bytes=None) for of in (read, samples))
-        if by_length is not None:
-            window = window_of_row_groups(read, fields, plan, reading, window, row_ids=row_ids)
-            reading = replace(reading, pin_memory=False)  # Batches are copies of what is read.
-        planner = make_planner(
-            samples,
-            fields,
-            plan,
-            reading,
-            window=window,
-            limit_steps=limit_steps,
-            row_ids=row_ids,
-            row_group_bytes=row_group_bytes,
-        )
         row_streams = StreamOpener(
             manifest=read,
             fields=fields,
-            options=reading,
+            # Batches by length are copies of what is read.
+            options=reading if by_length is None else replace(reading, pin_memory=False),
             row_ids=row_ids,
             row_valid=even == "pad",
             keys=source.keys,
@@ -306,28 +288,27 @@ class ParquetDataset(IterableOnly[Batch]):
         )
         streams: StreamOpener | GroupedOpener = row_streams
         if by_length is not None:
-            is_single = window in (None, (0, 0), (1, 0))
+            window = window_of_row_groups(row_streams, plan, window)
             streams = GroupedOpener(
                 rows=row_streams,
                 manifest=samples,
                 by_length=by_length,
-                has_single_windows=is_single,
+                has_single_windows=window in (None, (0, 0), (1, 0)),
                 pins_for_device=pin_memory is not False,
             )
+        planner = make_planner(samples, row_streams, plan, window, limit_steps, row_group_bytes)
         decoders = decoders_of(columns)
         transforms = transforms_of(streams.names, decoders, processors, function)
         if ahead is not None and transforms is None:
             raise ValueError("Ahead needs functions: its own, processors, or Column(decode=)")
-        compared = Compared(samples, fields, {"num_epochs": num_epochs, "row_ids": row_ids})
+        compared = {"num_epochs": num_epochs, "row_ids": row_ids}
         self._session = DatasetSession(
             membership=membership,
             planner=planner,
-            rank_check=RankCheck(membership, compared, enabled=membership.ranks.check),
+            rank_check=RankCheck(membership, samples, fields, compared),
             streams=streams,
             num_epochs=num_epochs,
             transforms=transforms,
-            kind=DynamicIteration if even == "dynamic" else Iteration,
-            is_dynamic=even == "dynamic",
             ahead=ahead,
         )
 
@@ -382,10 +363,8 @@ class ParquetDataset(IterableOnly[Batch]):
         self._session.refuse_second_sharding()
         refuse_second_batching(self)
         num_dropped = num_dropped_by_accelerate(self)
-        if self._session.is_dynamic:
-            iteration: Iteration = DynamicIteration(self._session)
-        elif num_dropped:
-            iteration = SkippingIteration(self._session, num_dropped)
+        if num_dropped:
+            iteration: Iteration = SkippingIteration(self._session, num_dropped)
         else:
             iteration = Iteration(self._session)
         end_orphaned_worker()
@@ -435,7 +414,9 @@ class ParquetDataset(IterableOnly[Batch]):
         The batch of a look counts too, until the next iteration begins. The state is a dict of a
         few hundred bytes that JSON, pickle and torch.save take. It is the same on every rank at the
         same step, so saving it on one rank is enough. It also resumes with other numbers of ranks
-        and DataLoader workers, and with another batch size: see `load_state_dict`.
+        and DataLoader workers, and with another batch size: see `load_state_dict`. With
+        `even="dynamic"` each rank has its own, with a number for each row group that it took: save
+        all, and load each on the rank that it is of.
 
         Raises:
             RuntimeError: DataLoader workers iterated the data set. Only they know the state, which

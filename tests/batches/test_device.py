@@ -314,7 +314,7 @@ def test_an_interrupt_anywhere_loses_no_batch(
             return None
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         # After the count of batches no call follows, so that no signal's handler runs.
-        is_behind = Path(frame.f_code.co_filename).stem == "exact_iterator" and line in BEHIND
+        is_behind = Path(frame.f_code.co_filename).stem == "session_iterator" and line in BEHIND
         if event == "line" and not is_behind:
             passed += 1
             if passed == stop_at:

@@ -149,8 +149,7 @@ def test_errors_name_the_origin_of_the_batch(data: Any, options: Any, wanted: in
     assert wanted in ids
     for words in described(ids, data):
         assert words in message
-    if options.get("even") != "dynamic":
-        assert f"batch {len(delivered)} of epoch 0, rank 0 of 1" in message
+    assert f"batch {len(delivered)} of epoch 0, rank 0 of 1" in message
 
 
 def error_of(dataset: ParquetDataset) -> TransformError | None:

@@ -7,6 +7,7 @@ way batches per chunk are cut: there the laws are checked instead (see `check_cu
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -135,7 +136,8 @@ def reference(row_group_rows: Any, order: Any, options: Any) -> Any:
 
 def delivered(share: Any) -> Any:
     """Return the chunks of a Share as the reference's."""
-    columns = (share.row_group, share.row_begin, share.num_rows, share.valid)
+    chunks = share.chunks
+    columns = (chunks.row_group, chunks.row_begin, chunks.num_rows, chunks.valid)
     return [
         [(g, row, valid) for row in range(begin, begin + rows)]
         for g, begin, rows, valid in zip(*(column.tolist() for column in columns), strict=True)
@@ -191,17 +193,14 @@ def check_even(plan: Any, options: Any) -> None:
         assert all(rows % options.batch_size == 0 for rows in plan.share_rows.tolist())
 
 
-def check_positions(share: Any, wanted: Any, order: Any, row_group_rows: Any) -> None:
-    """Check that row groups stand where the epoch's order has them, empty ones included."""
-    chunks, dealt = delivered(share), order[share.index :: share.num_shares]
-    own, added = wanted[: len(dealt)], wanted[len(dealt) :]
-    for k, chunk in enumerate(own):
-        assert not chunk or chunks[k] == chunk
-    assert all(chunks[len(dealt) :]), "an empty chunk that holds no position"
-    uncut = len(flat(own)) == sum(row_group_rows[g] for g in dealt)
-    if uncut and filled(added):
-        assert share.row_group.tolist()[: len(dealt)] == dealt
-        assert chunks[: len(dealt)] == own
+def check_positions(share: Any, order: Any) -> None:
+    """Check that the cursor meets the epoch's own order, and no row group elsewhere is empty."""
+    sequence, further = share.sequence, share.further
+    assert sequence.row_group.tolist() == order
+    assert further.num_rows.all(), "an empty chunk that holds no position"
+    own = slice(share.index, None, share.num_shares)
+    dealt = replace(share, sequence=sequence.pick(own), index=0, num_shares=1)
+    assert flat(delivered(dealt)) == flat(delivered(share))
 
 
 def check_plan(row_group_rows: Any, options: Any) -> Any:
@@ -223,7 +222,7 @@ def check_plan(row_group_rows: Any, options: Any) -> Any:
             check_cut(chunks, wanted, most)
         else:
             assert filled(chunks) == filled(wanted)
-            check_positions(share, wanted, order, row_group_rows)
+            check_positions(share, order)
         # The plan's figures without laying out a share equal those of the share.
         rows, steps = len(flat(chunks)), len(filled(chunks))
         if options.batch_size is not None:

@@ -86,23 +86,24 @@ def permuted(key: int, n: int) -> np.ndarray:
 
 def rows_of_share(share: Any) -> Any:
     """Return (row group, row, valid) of every row that a `Share` delivers."""
-    columns = (share.row_group, share.row_begin, share.num_rows, share.valid)
-    chunks = [
-        [(group, row, valid) for row in range(begin, begin + rows)]
+    chunks, windows = share.chunks, share.windows
+    columns = (chunks.row_group, chunks.row_begin, chunks.num_rows, chunks.valid)
+    stored = [
+        (group, row, valid)
         for group, begin, rows, valid in zip(*(c.tolist() for c in columns), strict=True)
+        for row in range(begin, begin + rows)
     ]
-    if share.windows is None:
-        return [row for chunk in chunks for row in chunk]
-    rows, next_chunk = [], 0
-    windows = share.windows
+    if windows is None:
+        return stored
+    rows, next_row = [], 0
     for count, key, begin, end in zip(
-        *(c.tolist() for c in (windows.num_chunks, windows.key, windows.begin, windows.end)),
+        *(c.tolist() for c in (windows.stored_rows, windows.key, windows.begin, windows.end)),
         strict=True,
     ):
-        own = [row for chunk in chunks[next_chunk : next_chunk + count] for row in chunk]
-        next_chunk += count
+        own = stored[next_row : next_row + count]
+        next_row += count
         ordered = [None] * len(own)
         for row, place in zip(own, permuted(key, len(own)).tolist(), strict=True):
-            ordered[place] = row  # type: ignore[assignment]
+            ordered[place] = row
         rows += ordered[begin:end]
     return rows

@@ -72,12 +72,6 @@ def test_seed_and_epoch_change_the_sequence_and_where_it_starts() -> None:
     assert len({sequence.index(1) for sequence in sequences}) > 4
 
 
-def test_equal_sources_are_not_drawn_in_turn() -> None:
-    sequence = drawn([1, 1, 1], (0, 0), 300)
-    thirds = {tuple(sequence[i : i + 3]) for i in range(0, 300, 3)}
-    assert len(thirds) == 6
-
-
 def test_frozen_values() -> None:
     """Runs that are resumed by another release draw the same."""
     assert drawn([0.7, 0.2, 0.1], (1, 0), 30) == FROZEN[0]

@@ -13,9 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.oracles.window_oracle import rows_of_share
-from torchparquet import Order
 from torchparquet._impl.plan.elastic import Leg, plan_leg, steps_of_shares, subtract
-from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.plan.ranges import Ranges
 
@@ -32,7 +30,7 @@ def deliver(plan: Any, num_steps: Any, num_rows: int = 0) -> Any:
     repeating = np.flatnonzero(plan.own_rows == 0)
     # Most shares of a world with more shares than rows; a few stand for them.
     for index in repeating[:3].tolist():
-        share = plan.share(index)
+        share = plan.share(index).chunks
         assert not share.num_rows[share.valid].any()
     for index in np.flatnonzero(plan.own_rows).tolist():
         share = plan.share(index)
@@ -42,17 +40,23 @@ def deliver(plan: Any, num_steps: Any, num_rows: int = 0) -> Any:
 
 
 def run_legs(row_group_rows: Any, options: Any, worlds: Any, cuts: Any) -> Any:
-    """Deliver an epoch world after world; each but the last stops at its share of steps."""
+    """Deliver an epoch world after world; each but the last stops at a share of its steps or rows.
+
+    A cut is the part of the steps, as a float, or the rows of each rank, as an int.
+    """
     legs, delivered = [], []  # type: ignore[var-annotated]
     for world, cut in itertools.zip_longest(worlds, cuts):
         legs.append(Leg(*world, 0))  # type: ignore[call-arg]
         plan = plan_leg(row_group_rows, options, legs)
         if plan is None:
             return delivered, None
-        most = max(plan.num_steps(rank) for rank in range(world[0]))
-        steps = most if cut is None else int(cut * most)
-        delivered += deliver(plan, steps)
-        legs[-1] = legs[-1]._replace(num_steps=steps)
+        steps, beyond = max(plan.num_steps(rank) for rank in range(world[0])), 0
+        if isinstance(cut, int):
+            steps, beyond = divmod(cut, world[2]) if world[2] else (0, cut)
+        elif cut is not None:
+            steps = int(cut * steps)
+        delivered += deliver(plan, steps, beyond)
+        legs[-1] = legs[-1]._replace(num_steps=steps, num_rows=beyond)
     return delivered, plan
 
 
@@ -118,7 +122,9 @@ def test_every_row_once_over_all_worlds(rows: Any, worlds: Any, cuts: Any, optio
 @given(
     rows=st.lists(st.integers(0, 20), min_size=1, max_size=16).filter(any),
     worlds=st.lists(
-        st.tuples(st.integers(1, 5), st.sampled_from([2, 3, 8, None])), min_size=2, max_size=4
+        st.tuples(st.integers(1, 5), st.just(1), st.sampled_from([2, 3, 8, None])),
+        min_size=2,
+        max_size=4,
     ),
     taken=st.lists(st.integers(0, 40), min_size=3, max_size=3),
     window=st.integers(0, 3),
@@ -129,21 +135,7 @@ def test_worlds_that_end_within_a_batch(
 ) -> None:
     """Each leg ends after a number of rows of each rank, the last at its end."""
     options = PlanOptions(1, shuffle=True, seed=2, shuffle_window=window, even=even)
-    legs, delivered = [], []
-    cuts = taken[: len(worlds) - 1]
-    for (world_size, batch_size), num_rows in itertools.zip_longest(worlds, cuts):
-        legs.append(Leg(world_size, 1, batch_size, 0))
-        plan = plan_leg(np.array(rows), options, legs)
-        if plan is None:
-            break
-        if num_rows is None:
-            delivered += deliver(plan, int(plan.share_steps.max()))
-            break
-        steps, beyond = divmod(num_rows, batch_size) if batch_size else (0, num_rows)
-        delivered += deliver(plan, steps, beyond)
-        legs[-1] = legs[-1]._replace(num_steps=steps, num_rows=beyond)
-    assert set(Counter(delivered).values()) <= {1}
-    assert even == "drop" or set(delivered) == every_row(rows)
+    check(np.array(rows), options, worlds, taken[: len(worlds) - 1])
 
 
 def rows_within(ranges: Iterable[tuple[int, int, int]]) -> list[tuple[int, int]]:
@@ -180,40 +172,3 @@ def test_subtract_is_the_difference_of_sets(data: st.DataObject) -> None:
     rows = rows_within(zip(left.row_group, left.row_begin, ends, strict=True))
     taken = set(rows_within((g, b, b + n) for g, b, n, valid in gone if valid))
     assert rows == [row for row in rows_within(units) if row not in taken]
-
-
-@pytest.mark.parametrize("window", [0, 2])
-@pytest.mark.parametrize("steps", [0, 1, 2, 5, 9])
-def test_steps_are_the_parts_of_the_share(window: int, steps: int) -> None:
-    rows = np.array([7, 0, 13, 5, 1, 22, 9])
-    for batch_size in (4, None):
-        options = PlanOptions(
-            batch_size, shuffle=True, shuffle_window=window, world_size=2, even="none"
-        )
-        share = EpochPlan(rows, options).share(1)
-        border = share.rows_of_first(steps)
-        assert rows_of_share(share.steps(0, steps)) == rows_of_share(share)[:border]
-        assert share.steps(0, steps).num_steps == min(share.num_steps, steps)
-        assert rows_of_share(share.steps(steps)) == rows_of_share(share)[border:]
-        assert share.steps(steps).num_steps == max(share.num_steps - steps, 0)
-        middle = share.steps(steps, steps + 1)
-        end = share.rows_of_first(steps + 1)
-        assert rows_of_share(middle) == rows_of_share(share)[border:end]
-
-
-def test_worlds_that_divide_the_canonical_one_have_the_same_global_batches() -> None:
-    rows = np.array([7, 0, 13, 5, 1, 22, 9, 4, 4, 17, 3, 8])
-    given: Any = {"shuffle": True, "shuffle_window": 3, "order": Order(canonical_world_size=4)}
-    by_world = []
-    for world_size in (1, 2, 4):
-        options = PlanOptions(8 // world_size, world_size=world_size, **given)
-        plan = EpochPlan(rows, options)
-        shares = [
-            plan.share(share) for rank in range(world_size) for share in options.shares_of(rank)
-        ]
-        parts = list(map(rows_of_share, shares))
-        steps = range(0, 2 * plan.num_steps(0), 2)
-        by_world.append(
-            [sorted(row for part in parts for row in part[at : at + 2]) for at in steps]
-        )
-    assert by_world[0] == by_world[1] == by_world[2]

@@ -1,15 +1,14 @@
 """Every common combination of ranks, workers, files, row groups and ways of `even=`.
 
-A seventh of them as plans, 70 with real files, and 12 in a job of `torchrun`. With `-m long` all of
-them as plans, 130 more with real files and 8 more in a job.
+A seventh of them as plans and 48 with real files. With `-m long` all of them as plans, and 152 more
+with real files.
 """
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain, product, zip_longest
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ import pytest
 from torch.utils.data import DataLoader
 
 from tests.fixtures.parquet_files import id_files
-from tests.fixtures.torchrun_jobs import torchrun
 from tests.oracles.plan_oracle import check_plan, expected_shares
 from torchparquet import ParquetDataset
 from torchparquet._impl.plan.division import DIVISIONS
@@ -108,7 +106,8 @@ def test_every_plan(part: str, world_size: Any, even: str) -> None:
         assert again.order.tolist() == plan.order.tolist()
         last = plan.num_shares - 1
         for name in ("row_group", "row_begin", "num_rows", "valid"):
-            assert np.array_equal(getattr(again.share(last), name), getattr(plan.share(last), name))
+            one, other = again.share(last).chunks, plan.share(last).chunks
+            assert np.array_equal(getattr(one, name), getattr(other, name))
 
 
 @pytest.fixture(scope="module")
@@ -175,34 +174,23 @@ def check_ranks(case: Case, ranks: list[list[list[tuple[int, bool]]]]) -> None:
 
 
 @pytest.mark.parametrize("world_size", WORLDS)
+@pytest.mark.parametrize(("number", "workers"), [(23, WORKERS[:1]), (2, WORKERS[1:])])
 @pytest.mark.mostly_long(every=6)
-def test_real_files(folders: dict[tuple[int, int], str], world_size: Any) -> None:
-    """All ranks, one after the other: every batch holds the rows that it is to hold."""
-    for case in sample(23, world_size, range(1)):
+def test_real_files(
+    folders: dict[tuple[int, int], str], number: int, workers: range, world_size: Any
+) -> None:
+    """All ranks, one after the other, alone or with a DataLoader whose workers take turns."""
+    for case in sample(number, world_size, workers):
         folder = folders[case.num_files, case.num_groups]
         ranks = []
         for rank in range(world_size):
             dataset = open_dataset(case, folder, rank=rank, world_size=world_size)
-            num_steps = len(dataset)
-            ranks.append(rows_of(dataset))
+            num_steps = dataset.num_steps(case.num_workers)
+            timeout = 120 if case.num_workers else 0
+            ranks.append(
+                rows_of(DataLoader(dataset, None, num_workers=case.num_workers, timeout=timeout))
+            )
             assert len(ranks[-1]) == num_steps
-        check_ranks(case, ranks)
-        dataset.set_epoch(0)
-        assert rows_of(dataset) == ranks[-1]
-
-
-@pytest.mark.parametrize("world_size", WORLDS)
-@pytest.mark.mostly_long(every=10)
-def test_real_files_and_workers(folders: dict[tuple[int, int], str], world_size: Any) -> None:
-    """The same with a DataLoader whose workers take turns."""
-    for case in sample(2, world_size, WORKERS[1:]):
-        folder = folders[case.num_files, case.num_groups]
-        ranks = []
-        for rank in range(world_size):
-            dataset = open_dataset(case, folder, rank=rank, world_size=world_size)
-            workers = case.num_workers
-            loader = DataLoader(dataset, batch_size=None, num_workers=workers, timeout=120)
-            ranks.append(rows_of(loader))
         check_ranks(case, ranks)
 
 
@@ -216,20 +204,3 @@ def test_no_row_is_refused(tmp_path: Path, files: Any, groups: Any) -> None:
     if files == 0:
         with pytest.raises(FileNotFoundError, match="No Parquet file"):
             ParquetDataset(folder, batch_size=1, rank=0, world_size=1)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("world_size", "number"), [(2, 12), (3, 8)])
-def test_torchrun(
-    folders: dict[tuple[int, int], str], tmp_path: Path, world_size: int, number: int
-) -> None:
-    """One job for several combinations; its ranks find out who they are, and keep in step."""
-    without = sample(number - 1, world_size, range(1))
-    with_workers = sample(1, world_size, WORKERS[2:3])
-    own = without + with_workers
-    jobs = [asdict(case) | {"folder": folders[case.num_files, case.num_groups]} for case in own]
-    torchrun(world_size, ["tests.plan.torchrun_exhaustive", json.dumps(jobs), str(tmp_path)])
-    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(world_size)]
-    for case, *ranks in zip(own, *found, strict=True):
-        as_read = [[[tuple(row) for row in batch] for batch in batches] for batches in ranks]
-        check_ranks(case, as_read)

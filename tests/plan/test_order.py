@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures.datasets import opener
+from tests.fixtures.parquet_files import numbered_files
 from tests.oracles.window_oracle import rows_of_share
 from torchparquet import Order, ParquetDataset
 from torchparquet._impl.plan.epoch_plan import EpochPlan
@@ -69,16 +69,7 @@ def test_the_order_of_an_epoch_never_changes(seed: int, epoch: int) -> None:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: Any) -> Any:
     root = tmp_path_factory.mktemp("order")
-    first = 0
-    for file in range(3):
-        schema = pa.schema([("x", pa.int64()), ("name", pa.string())])
-        with pq.ParquetWriter(root / f"part-{file}.parquet", schema) as writer:
-            for rows in ROWS[4 * file : 4 * file + 4]:
-                numbers = list(range(first, first + rows))
-                table = pa.table({"x": numbers, "name": [f"row {i}" for i in numbers]}, schema)
-                writer.write_table(table, row_group_size=max(rows, 1))
-                first += rows
-    return root
+    return numbered_files(root, ROWS[:4], ROWS[4:8], ROWS[8:], number="x", text="name")
 
 
 make = opener(batch_size=32, columns=["x"], shuffle=True, seed=9, rank=1, world_size=3)
@@ -153,17 +144,6 @@ def test_rows_of_a_window_mix(data: Any) -> None:
         met.append(np.mean([len(set(group_of[batch["x"].numpy()])) for batch in whole]))
     assert met[0] > 2.5
     assert met[1] < 2
-
-
-def test_epochs_and_ranks_have_orders_of_their_own(data: Any) -> None:
-    dataset = make(data)
-    assert rows_of(dataset) != rows_of(dataset)
-    plans = [
-        PlanOptions(32, shuffle=True, seed=seed, epoch=epoch, shuffle_window=4)
-        for seed, epoch in itertools.product(range(3), range(3))
-    ]
-    keys = [EpochPlan(np.array(ROWS), options).share(0).windows.key.tolist() for options in plans]  # type: ignore[union-attr]
-    assert len(set(itertools.chain.from_iterable(keys))) == sum(map(len, keys))
 
 
 def test_a_window_that_does_not_fit_says_what_does(data: Any) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
-import pytest
 from hypothesis import given, settings
 
 from tests.oracles.plan_oracle import check_plan
@@ -72,7 +70,8 @@ def test_row_counts_are_those_of_the_shares(
     assert rows_of_shares(counts) == rows_of_shares(apart)
     by_share = counts.row_groups_by(np.arange(plan.num_shares), plan.num_shares)
     assert by_share.tolist() == [
-        len(set(share.row_group[(share.num_rows > 0) & share.valid].tolist())) for share in shares
+        len(set(share.row_group[(share.num_rows > 0) & share.valid].tolist()))
+        for share in (share.chunks for share in shares)
     ]
     ranks = range(options.world_size)
     assert plan.steps_per_rank().tolist() == [plan.num_steps(rank) for rank in ranks]
@@ -102,59 +101,16 @@ def test_long_row_groups_are_planned_as_if_cut(
     cut = EpochPlan(np.array([rows for _, _, rows in parts], dtype=np.int64), options)
     for index in range(plan.num_shares):
         share, expected = plan.share(index), cut.share(index)
-        numbers = expected.row_group.tolist()
-        assert share.row_group.tolist() == [parts[number][0] for number in numbers]
-        begins = [parts[number][1] for number in numbers] + expected.row_begin
-        assert share.row_begin.tolist() == begins.tolist()
+        chunks, (wanted, _) = share.in_windows()[0], expected.in_windows()
+        numbers = wanted.row_group.tolist()
+        assert chunks.row_group.tolist() == [parts[number][0] for number in numbers]
+        begins = [parts[number][1] for number in numbers] + wanted.row_begin
+        assert chunks.row_begin.tolist() == begins.tolist()
         for name in ("num_rows", "valid"):
-            assert np.array_equal(getattr(share, name), getattr(expected, name))
+            assert np.array_equal(getattr(chunks, name), getattr(wanted, name))
         own, other = share.windows, expected.windows
         assert (own is None) == (other is None)
         if own is not None and other is not None:
             assert own.key.tolist() == other.key.tolist()
-            assert own.num_chunks.tolist() == other.num_chunks.tolist()
+            assert own.stored_rows.tolist() == other.stored_rows.tolist()
             assert own.num_rows.max(initial=0) <= window_rows
-
-
-@pytest.mark.parametrize("drop_last", [False, True])
-@pytest.mark.parametrize("even", EVEN)
-@pytest.mark.mostly_long(every=8)
-def test_every_small_plan(even: str, drop_last: bool) -> None:
-    """Every data set of up to 4 row groups of 0 to 3 rows, on 1 to 5 shares."""
-    for num_row_groups in range(1, 5):
-        for rows in product(range(4), repeat=num_row_groups):
-            if not any(rows):
-                continue
-            for num_shares, batch_size in product((1, 2, 3, 5), (1, 2, 3, None)):
-                options = PlanOptions(
-                    batch_size,
-                    world_size=num_shares,
-                    even=even,  # type: ignore[arg-type]
-                    drop_last=drop_last,
-                )
-                check_plan(rows, options)
-
-
-keys = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
-
-
-def epoch_order(key: Any, num_row_groups: Any) -> Any:
-    options = PlanOptions(1, shuffle=True, seed=key[0], epoch=key[1])
-    return EpochPlan(np.ones(num_row_groups, dtype=np.int64), options).order.tolist()
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(keys, min_size=2, max_size=6, unique=True), st.integers(64, 300))
-def test_shuffled_orders_are_reproducible_permutations(several: Any, num_row_groups: int) -> None:
-    orders = [epoch_order(key, num_row_groups) for key in several]
-    assert all(sorted(order) == list(range(num_row_groups)) for order in orders)
-    assert orders == [epoch_order(key, num_row_groups) for key in several]
-    assert len(set(map(tuple, orders))) == len(several)
-
-
-def test_every_place_is_equally_likely() -> None:
-    """Count where each of 8 row groups lands in 4,000 epochs: 500 each, 21 standard deviation."""
-    counts = np.zeros((8, 8), dtype=int)
-    for epoch in range(4000):
-        counts[np.arange(8), epoch_order((5, epoch), 8)] += 1
-    assert abs(counts - 500).max() < 5 * 21

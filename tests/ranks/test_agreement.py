@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch.distributed as dist
 
-from torchparquet import ParquetDataset, RankMismatchError
+from torchparquet import RankMismatchError
 from torchparquet._impl.ranks import agreement
 from torchparquet._impl.ranks.agreement import (
     RankNote,
@@ -24,7 +19,7 @@ from torchparquet._impl.ranks.agreement import (
     disagreement,
     tell_failure,
 )
-from torchparquet._impl.ranks.job_start import Peers
+from torchparquet._impl.ranks.peers import Peers
 
 
 def notes(*seeds: int, **others: Any) -> dict[int, RankNote]:
@@ -78,18 +73,20 @@ def meet(notes: Any, seconds: float = 30) -> list[Any]:
     ranks = tuple(notes)
 
     def join(rank: int) -> Any:
-        def begin() -> str:
+        def own_note() -> RankNote:
             if isinstance(notes[rank], Exception):
                 raise notes[rank]
-            return f"begun {rank}"
+            note: RankNote = notes[rank]
+            return note
 
         if notes[rank] is None:
             return None
         peers = Peers(ranks, rank, dist.PrefixStore("test", store))  # type: ignore[attr-defined]
         try:
-            return begin_together(peers, lambda: notes[rank], begin)
+            begin_together(peers, own_note)
         except Exception as error:
             return error
+        return f"begun {rank}"
 
     with ThreadPoolExecutor(len(ranks)) as pool:
         return list(pool.map(join, ranks))
@@ -158,9 +155,10 @@ def outcomes(peers: list[Peers]) -> list[str]:
 
     def join(own: Peers) -> str:
         try:
-            return begin_together(own, lambda: RankNote(own.own, 3, {}), lambda: "begun")
+            begin_together(own, lambda: RankNote(own.own, 3, {}))
         except RankMismatchError as error:
             return str(error)
+        return "begun"
 
     store: Any = peers[0].store
     store.has_come.clear()
@@ -189,41 +187,3 @@ def test_ranks_that_heard_of_a_failure_meet_again(failing: int) -> None:
             others = outcomes([own for own in peers if own.own != failing])
             assert all(f"OSError: no file {number} on rank {failing}" in text for text in others)
         assert outcomes(peers) == ["begun"] * 3
-
-
-# Of a data set
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> str:
-    table = pa.table({"id": np.arange(100), "x": np.zeros(100, np.float32)})
-    pq.write_table(table, tmp_path / "0.parquet", row_group_size=10)
-    return str(tmp_path)
-
-
-@pytest.fixture
-def gloo(tmp_path: Path) -> Iterator[Any]:
-    store = f"file://{tmp_path}/store"
-    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-def test_one_rank_has_nobody_to_compare_with(data: Any, gloo: Any) -> None:
-    dataset = ParquetDataset(data, batch_size=10)
-    dataset.check_ranks_agree()
-    assert len(list(dataset)) == 10
-
-
-def test_copies_of_files_are_the_same_data(data: Any, tmp_path: Path) -> None:
-    """Each node may have its own copy, changed at another time and in another directory."""
-    first = ParquetDataset(data, batch_size=10).manifest
-    copy = tmp_path / "elsewhere"
-    copy.mkdir()
-    (copy / "0.parquet").write_bytes((tmp_path / "0.parquet").read_bytes())
-    second = ParquetDataset(copy, batch_size=10).manifest
-    assert first.fingerprint != second.fingerprint
-    assert first.content_fingerprint == second.content_fingerprint
-    pq.write_table(pa.table({"id": np.arange(100)}), copy / "0.parquet", row_group_size=10)
-    third = ParquetDataset(copy, batch_size=10).manifest
-    assert first.content_fingerprint != third.content_fingerprint

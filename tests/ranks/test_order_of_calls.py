@@ -92,34 +92,6 @@ def test_a_group_counts_whenever_it_is_set_up(
     assert (info["rank"], info["world_size"]) == (5, 8)
 
 
-@pytest.mark.parametrize("explicit", [{}, {"rank": 0, "world_size": 2}])
-@pytest.mark.parametrize(
-    ("wrong", "error", "text"),
-    [
-        ({"ranks": "dp"}, TypeError, "ranks must be a DeviceMesh, a ProcessGroup or a Ranks"),
-        ({"rank": 0, "world_size": None}, ValueError, "rank and world_size go together"),
-        ({"rank": 2, "world_size": 2}, ValueError, "rank must be < 2"),
-        ({"rank": 0.5, "world_size": 2}, TypeError, "rank must be an int"),
-        ({"rank": 0, "world_size": True}, TypeError, "world_size must be an int"),
-    ],
-)
-def test_wrong_arguments_are_told_when_the_data_set_is_made(
-    data: Path,
-    begin_group: Callable[[], Any],
-    explicit: dict[str, Any],
-    wrong: dict[str, Any],
-    error: type[Exception],
-    text: str,
-) -> None:
-    """The same with and without a process group, and beside `rank`, which wins over groups."""
-    arguments = explicit | wrong
-    for _ in range(2):
-        with pytest.raises(error, match=text):
-            ParquetDataset(data, batch_size=4, **arguments)
-        if not dist.is_initialized():
-            begin_group()
-
-
 def test_a_wrong_environment_is_told_by_every_call(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,15 +63,7 @@ def ends(pidfd: int) -> bool:
 
 
 def errors_of_a_killed_job(path: Path, folder: Path, kind: str, method: str, moment: str) -> str:
-    """Kill a job, check that its workers end, and return what all have written to stderr.
-
-    Args:
-        path: Of its file.
-        folder: For its program.
-        kind: Of the iterable.
-        method: That starts its workers.
-        moment: Kill it "before" its workers begin, or "in iteration".
-    """
+    """Kill a job "before" its workers begin or "in iteration"; return what was said on stderr."""
     program = folder / "program.py"
     program.write_text(PROGRAM)
     with subprocess.Popen(

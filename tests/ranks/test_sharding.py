@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DataLoader, IterableDataset
 
 from torchparquet import ParquetDataset, Ranks
-from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.plan.plan_options import Topology
 
 TABLE = pa.table({"x": [0]})
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
@@ -82,6 +82,7 @@ def test_without_a_process_group(
 
 
 def test_groups_and_meshes_of_one_process(gloo: Any, environment: Any) -> None:
+    ParquetDataset(TABLE, batch_size=1).check_ranks_agree()  # with nobody
     mesh = init_device_mesh("cpu", (1,))
     assert resolved() == resolved(ranks=gloo) == resolved(ranks=mesh) == (0, 1)
     environment(RANK="many", WORLD_SIZE=4, LOCAL_RANK=9)
@@ -185,7 +186,7 @@ def test_environment_must_agree_with_the_process_group(
 )
 def test_explicit_must_be_a_rank(rank: Any, world_size: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
-        resolve_topology(rank=rank, world_size=world_size)
+        ParquetDataset(TABLE, batch_size=1, rank=rank, world_size=world_size)
 
 
 TOGETHER = "RANK and WORLD_SIZE must be set together"
@@ -225,15 +226,19 @@ def test_wrong_groups_and_meshes(rank_5_of_8: Any) -> None:
     nameless = init_device_mesh("cpu", (2, 4))
     others = init_device_mesh("cpu", (2, 4), mesh_dim_names=("replicas", "tp"))
     cases: list[tuple[Any, Any, str]] = [
-        (dist.new_group([0, 1]), ValueError, "the group of ranks= must include this process"),
-        (outside, ValueError, "the mesh of ranks= must include this process"),
         (nameless, ValueError, 'must have a dimension "dp" or one dimension only'),
         (others, ValueError, 'must have a dimension "dp" or one dimension only'),
         ("dp", TypeError, "ranks must be a DeviceMesh, a ProcessGroup or a Ranks"),
         (Ranks(mesh="dp"), TypeError, "the mesh of Ranks must be a DeviceMesh, got 'dp'"),  # type: ignore[arg-type]
     ]
+    explicit: Any
     for ranks, error, message in cases:
-        with pytest.raises(error, match=message):
+        # When the data set is made, also beside a rank, which wins over groups.
+        for explicit in ({}, {"rank": 0, "world_size": 2}):
+            with pytest.raises(error, match=message):
+                ParquetDataset(TABLE, batch_size=1, ranks=ranks, **explicit)
+    for kind, ranks in (("group", dist.new_group([0, 1])), ("mesh", outside)):
+        with pytest.raises(ValueError, match=f"the {kind} of ranks= must include this process"):
             resolve_topology(ranks=ranks)
     with pytest.raises(TypeError, match="check must be a bool"):
         Ranks(check=1)  # type: ignore[arg-type]

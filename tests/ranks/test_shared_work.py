@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from torch._C._distributed_c10d import HashStore
 
-from torchparquet._impl.ranks import shared_work
-from torchparquet._impl.ranks.job_start import Peers
-from torchparquet._impl.ranks.shared_work import done_once
+from torchparquet._impl.ranks import peers
+from torchparquet._impl.ranks.peers import Peers, done_once
 
 RANKS = (0, 1, 2, 3)
 
@@ -57,15 +56,15 @@ def test_the_failure_of_one_rank_is_its_own(job: Job) -> None:
 
 
 def test_a_result_too_large_for_a_store_is_not_shared(job: Job, monkeypatch: Any) -> None:
-    monkeypatch.setattr(shared_work, "_PART_CHARACTERS", 10)
-    monkeypatch.setattr(shared_work, "_MOST_PARTS", 2)
+    monkeypatch.setattr(peers, "_PART_CHARACTERS", 10)
+    monkeypatch.setattr(peers, "_MOST_PARTS", 2)
     for rank in RANKS:
         assert job.call(rank, "what", lambda: b"0123456789" * 5) == b"0123456789" * 5
     assert job.done == list(RANKS)
 
 
 def test_a_result_comes_in_parts(job: Job, monkeypatch: Any) -> None:
-    monkeypatch.setattr(shared_work, "_PART_CHARACTERS", 10)
+    monkeypatch.setattr(peers, "_PART_CHARACTERS", 10)
     made = bytes(range(256))
     for rank in RANKS:
         assert job.call(rank, "what", partial(bytes, made if rank == 0 else b"other")) == made

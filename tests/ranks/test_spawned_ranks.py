@@ -64,3 +64,6 @@ def test_a_process_begins_with_the_epoch_that_its_parent_looks_at(
     batches = found.get(timeout=120)
     child.join()
     assert batches == [batch["row.id"].tolist() for batch in ParquetDataset(tmp_path, **options)]
+    # The child counts its epochs by itself.
+    held.close()
+    assert dataset.epoch == 0

@@ -6,12 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures.datasets import opener
+from tests.fixtures.parquet_files import numbered_files
 from tests.fixtures.torchrun_jobs import run_ranks, torchrun
 
 ROW_GROUPS = [300, 1, 250, 0, 90, 70, 333, 20, 410, 64, 128]
@@ -19,13 +17,7 @@ ROW_GROUPS = [300, 1, 250, 0, 90, 70, 333, 20, 410, 64, 128]
 
 def write(root: Path, row_groups: list[int]) -> str:
     """Write the row groups to two files; `id` is the global row number."""
-    first = 0
-    for number, groups in enumerate((row_groups[:6], row_groups[6:])):
-        with pq.ParquetWriter(root / f"{number}.parquet", pa.schema([("id", pa.int64())])) as file:
-            for rows in groups:
-                file.write_table(pa.table({"id": np.arange(first, first + rows)}))
-                first += rows
-    return str(root)
+    return numbered_files(root, row_groups[:6], row_groups[6:], number="id")
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.data import DataLoader
 
 from tests.fixtures.datasets import opener
+from tests.fixtures.gathering import outcomes
 from torchparquet import Column, ParquetDataset, Ranks, mix
 
 DATA, OTHER_DATA = sys.argv[1:]
@@ -33,19 +34,6 @@ def begin(dataset: ParquetDataset) -> None:
     next(batches)
 
 
-def outcomes(call: Any) -> Any:
-    """The outcome of the call on every rank, in words."""
-    try:
-        call()
-    except Exception as error:
-        own = f"{type(error).__name__}: {error}"
-    else:
-        own = "none"
-    found = [None] * dist.get_world_size()
-    dist.all_gather_object(found, own)
-    return found
-
-
 def check_refused(dataset: ParquetDataset, *words: str) -> None:
     """All ranks say the same, before the second batch, and again when asked again."""
     for call in (dataset.check_ranks_agree, lambda: begin(dataset)):
@@ -56,36 +44,34 @@ def check_refused(dataset: ParquetDataset, *words: str) -> None:
 
 
 def check_differences(rank: int) -> None:
-    odd = rank == ODD
-    check_refused(
-        open_dataset(paths=OTHER_DATA if odd else DATA), "files is", "on ranks 0, 2", "rank 1"
-    )
-    check_refused(open_dataset(seed=7 if odd else 5), "seed is 5 on ranks 0, 2, 7 on rank 1")
-    check_refused(
-        open_dataset(batch_size=16 if odd else 32), "batch_size is 32 on ranks 0, 2, 16 on rank 1"
-    )
-    check_refused(open_dataset(shuffle=not odd), "shuffle is True on ranks 0, 2, False on rank 1")
-    check_refused(open_dataset(even="drop" if odd else "split"), "even is 'split'", "'drop' on")
-    check_refused(open_dataset(drop_last=odd), "drop_last is False on ranks 0, 2, True on rank 1")
-    check_refused(open_dataset(row_ids=odd), "row_ids is False on ranks 0, 2, True on rank 1")
-    dtype = "float32" if odd else "int64"
-    check_refused(
-        open_dataset(columns={"id": Column("id", dtype=dtype)}),
-        "column 'id' is int64 [B], nulls=error on ranks 0, 2, ",
-        "float32 [B], nulls=fill nan on rank 1",
-    )
-    check_refused(
-        open_dataset(columns={"key" if odd else "id": "id"}),
-        "column 'id' is",
-        "missing on rank 1",
-        "column 'key' is missing on ranks 0, 2",
-    )
-    names = ["other", "id"] if odd else ["id", "other"]
-    check_refused(
-        open_dataset(columns=dict.fromkeys(names, "id")),
-        "columns is id, other",
-        "other, id",
-    )
+    columns: Any = [{"id": Column("id", dtype=dtype)} for dtype in ("int64", "float32")]
+    names: Any = [{"id": "id", "other": "id"}, {"other": "id", "id": "id"}]
+    # The options of ranks 0 and 2, those of rank 1, and the words of the message.
+    cases: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
+        ({"paths": DATA}, {"paths": OTHER_DATA}, ["files is", "on ranks 0, 2", "rank 1"]),
+        ({"seed": 5}, {"seed": 7}, ["seed is 5 on ranks 0, 2, 7 on rank 1"]),
+        ({"batch_size": 32}, {"batch_size": 16}, ["batch_size is 32 on ranks 0, 2, 16 on rank 1"]),
+        ({}, {"shuffle": False}, ["shuffle is True on ranks 0, 2, False on rank 1"]),
+        ({}, {"even": "drop"}, ["even is 'split'", "'drop' on"]),
+        ({}, {"drop_last": True}, ["drop_last is False on ranks 0, 2, True on rank 1"]),
+        ({}, {"row_ids": True}, ["row_ids is False on ranks 0, 2, True on rank 1"]),
+        (
+            {"columns": columns[0]},
+            {"columns": columns[1]},
+            [
+                "column 'id' is int64 [B], nulls=error on ranks 0, 2, ",
+                "float32 [B], nulls=fill nan on rank 1",
+            ],
+        ),
+        (
+            {"columns": {"id": "id"}},
+            {"columns": {"key": "id"}},
+            ["missing on rank 1", "column 'key' is missing on ranks 0, 2"],
+        ),
+        ({"columns": names[0]}, {"columns": names[1]}, ["columns is id, other", "other, id"]),
+    ]
+    for options, of_odd, words in cases:
+        check_refused(open_dataset(**(of_odd if rank == ODD else options)), *words)
     ahead = open_dataset()
     ahead.set_epoch(rank)
     check_refused(ahead, "epoch is ", "0 on rank 0, ", "1 on rank 1, ", "2 on rank 2")

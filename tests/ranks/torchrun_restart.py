@@ -50,7 +50,7 @@ def main() -> None:
         found["read"] += batch["row.id"].tolist()
         if start == 0 and rank == 3 and step == CRASHES_AFTER:
             checkpoint.write_text(json.dumps(dataset.state_dict()))
-            shutil.copy(Path(data) / "0.parquet", growing / "added.parquet")
+            shutil.copy(Path(data) / "part-0.parquet", growing / "added.parquet")
             os._exit(1)
     (record / f"{start}-{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()

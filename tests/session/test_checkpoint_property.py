@@ -1,8 +1,7 @@
 """The law of states: what follows a state is what followed it when it was taken.
 
 It is held for what torchdata asks of a data set (`state_dict` and `load_state_dict`, alone, in its
-loader and in its nodes), for the same on an iterator, and in Grain's own words (`get_state` and
-`set_state`), by our trials and by Grain's checker where Grain is installed.
+loader and in its nodes), and for the same on an iterator.
 """
 
 from __future__ import annotations

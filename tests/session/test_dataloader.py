@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from tests.fixtures.datasets import opener
 from tests.fixtures.failing_loaders import raises_in_worker
+from tests.fixtures.parquet_files import numbered_files
 from tests.oracles.window_oracle import rows_of_share
 from torchparquet import NullValueError, ParquetDataset, mix
 
@@ -34,15 +35,8 @@ def quick_forkserver() -> None:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: Any) -> Any:
     """Three files of 5 row groups each, of very different length."""
-    root = tmp_path_factory.mktemp("dataloader")
-    first = 0
-    for number in range(3):
-        groups = ROW_GROUPS[5 * number : 5 * number + 5]
-        with pq.ParquetWriter(root / f"{number}.parquet", pa.schema([("id", pa.int64())])) as file:
-            for rows in groups:
-                file.write_table(pa.table({"id": np.arange(first, first + rows)}))
-                first += rows
-    return root
+    files = [ROW_GROUPS[file : file + 5] for file in range(0, 15, 5)]
+    return numbered_files(tmp_path_factory.mktemp("dataloader"), *files, number="id")
 
 
 open_dataset = opener(batch_size=BATCH_SIZE, row_ids=True, shuffle=True, even="none", num_threads=2)

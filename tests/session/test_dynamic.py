@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from tests.fixtures.datasets import ids_by_batch, opener
 from tests.fixtures.failing_loaders import raises_in_worker
-from torchparquet import CorruptFileError, Order, ParquetDataset, Ranks
+from torchparquet import CorruptFileError, Order, Ranks
 
 ROW_GROUPS = [30, 1, 25, 0, 9, 70]
 
@@ -32,31 +34,64 @@ def path(tmp_path_factory: Any) -> Any:
 
 
 open_dataset = opener(batch_size=10, even="dynamic")
+OPTIONS: list[dict[str, Any]] = [
+    {"batch_size": 1},
+    {},
+    {"batch_size": 1000},
+    {"batch_size": None},
+    {"drop_last": True},
+    {"num_epochs": 3},
+    {"limit_steps": 4, "num_epochs": 2},
+    {"shuffle": True, "seed": 5, "num_epochs": 2, "shuffle_window": 0},
+]
 
 
-def cut(batch_size: int | None, order: list[int] | None = None) -> list[list[int]]:
-    """The batches, cut within each row group."""
-    ends = np.cumsum(ROW_GROUPS)
-    found = []
-    for group in range(len(ROW_GROUPS)) if order is None else order:
-        rows = list(range(ends[group] - ROW_GROUPS[group], ends[group]))
-        size = batch_size or max(1, len(rows))
-        found += [rows[i : i + size] for i in range(0, len(rows), size)]
-    return found
+# The data set whose row groups are dealt, all to one rank.
+plain = opener(batch_size=10, even="none")
 
 
-@pytest.mark.parametrize("batch_size", [1, 10, 1000, None])
-def test_alone_it_is_the_ordinary_order(path: Any, batch_size: int | None) -> None:
-    assert ids_by_batch(open_dataset(path, batch_size=batch_size)) == cut(batch_size)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_alone_it_is_the_ordinary_order(path: Any, options: dict[str, Any]) -> None:
+    dataset, expected = open_dataset(path, **options), plain(path, **options)
+    for _ in range(2):
+        assert dataset.epoch == expected.epoch
+        assert ids_by_batch(dataset) == ids_by_batch(expected)
 
 
-def test_row_groups_are_shuffled_as_without_it(path: Any) -> None:
-    dataset = open_dataset(path, shuffle=True, seed=5)
-    plain = ParquetDataset(path, batch_size=10, shuffle=True, seed=5, shuffle_window=0)
-    for epoch in range(3):
-        order = plain.plan(epoch).order.tolist()
-        assert dataset.epoch == epoch
-        assert ids_by_batch(dataset) == cut(10, order)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_state_of_any_batch_goes_on_there(path: Any, options: dict[str, Any]) -> None:
+    whole = ids_by_batch(plain(path, **options))
+    for step in range(len(whole)):
+        dataset = open_dataset(path, **options)
+        stream = iter(dataset)
+        found = [next(stream)["id"].tolist() for _ in range(step)]
+        state = json.loads(json.dumps(dataset.state_dict()))
+        resumed = open_dataset(path, **options)
+        resumed.load_state_dict(state)
+        assert found + ids_by_batch(resumed) == whole
+        stream.load_state_dict(state)
+        assert found + ids_by_batch(stream) == whole
+
+
+@pytest.mark.parametrize("batch_size", [10, 1000, None])
+def test_a_state_of_any_row_goes_on_there(path: Any, batch_size: int | None) -> None:
+    found: list[int] = []
+    state = None
+    for count in (1, 6, 3, 20, 5, 100):
+        rows = open_dataset(path, batch_size=batch_size).unbatched()
+        if state is not None:
+            rows.load_state_dict(json.loads(json.dumps(state)))
+        stream = iter(rows)
+        found += [int(row["id"]) for row in islice(stream, count)]
+        state = stream.state_dict()
+    assert found == list(range(sum(ROW_GROUPS)))
+
+
+def test_a_state_of_the_end_leads_to_the_next_epoch(path: Any) -> None:
+    dataset, resumed = open_dataset(path), open_dataset(path)
+    assert ids_by_batch(dataset) == ids_by_batch(plain(path))
+    resumed.load_state_dict(dataset.state_dict())
+    assert resumed.epoch == 1
 
 
 def test_breaking_off_and_closing(path: Any) -> None:
@@ -68,7 +103,7 @@ def test_breaking_off_and_closing(path: Any) -> None:
     dataset.close()
     with pytest.raises(RuntimeError, match="closed"):
         next(stream)
-    assert ids_by_batch(dataset) == cut(10)
+    assert ids_by_batch(dataset) == ids_by_batch(plain(path))
 
 
 def test_failures_come_again(path: Any, tmp_path: Path) -> None:
@@ -92,28 +127,23 @@ def test_what_is_not_known_beforehand_is_refused(path: Any) -> None:
     calls = (
         lambda: len(dataset),
         dataset.num_steps,
-        dataset.state_dict,
-        lambda: dataset.load_state_dict({}),
         dataset.plan,
         dataset.get_shard_distribution_info,
         lambda: dataset.seek(1),
         lambda: dataset.skip(1),
+        lambda: iter(dataset).seek(1),
         lambda: len(DataLoader(dataset, batch_size=None)),
     )
     for call in calls:
         with pytest.raises(TypeError, match='even="dynamic" has no '):
             call()
-    assert ids_by_batch(DataLoader(dataset, batch_size=None)) == cut(10)
+    assert ids_by_batch(DataLoader(dataset, batch_size=None)) == ids_by_batch(plain(path))
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"drop_last": True},
         {"shuffle": True, "shuffle_window": 2},
-        {"num_epochs": 2},
-        {"num_epochs": None},
-        {"limit_steps": 3},
         {"order": Order(canonical_world_size=2)},
         {"order": Order(balance="bytes")},
         {"shuffle": True, "order": Order(within_rank=True)},
@@ -131,9 +161,44 @@ def test_ranks_need_something_to_share_by(path: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=r"needs torch.distributed .* rank 0 of 2"):
         next(iter(open_dataset(path)))
-    assert ids_by_batch(open_dataset(path, ranks=Ranks(store=dist.HashStore()))) == cut(10)  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=r'Ranks\(store=...\) needs even="dynamic"'):
         open_dataset(path, even="split", ranks=Ranks(store=dist.HashStore()))  # type: ignore[attr-defined]
+
+
+def test_a_given_store_has_no_states(path: Any) -> None:
+    ranks = Ranks(store=dist.HashStore())  # type: ignore[attr-defined]
+    dataset = open_dataset(path, ranks=ranks)
+    stream = iter(dataset)
+    found = [next(stream)["id"].tolist()]
+    again = open_dataset(path, ranks=ranks)
+    again.load_state_dict(dataset.state_dict())
+    with pytest.raises(ValueError, match="ranks whose number is known"):
+        next(iter(again))
+    assert found + ids_by_batch(stream) == ids_by_batch(plain(path))
+
+
+def go_on(dataset: Any, state: dict[str, Any]) -> None:
+    dataset.load_state_dict(state)
+    next(iter(dataset))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rank": 1}, "each rank needs its own state"),
+        ({"legs": [[2, 1, 10, 1]]}, "as many ranks must go on"),
+        ({"taken": [0, -1]}, "damaged"),
+        ({"taken": None}, "damaged"),
+        ({"order": {}}, "damaged"),
+    ],
+)
+def test_states_that_cannot_go_on(path: Any, change: dict[str, Any], message: str) -> None:
+    dataset = open_dataset(path)
+    stream = iter(dataset)
+    next(stream)
+    other = open_dataset(path)
+    with pytest.raises(ValueError, match=message):
+        go_on(other, dataset.state_dict() | change)
 
 
 def test_workers_share_no_store(path: Any) -> None:
@@ -150,3 +215,20 @@ def test_a_store_does_not_travel(path: Any) -> None:
     copy = pickle.loads(pickle.dumps(open_dataset(path, ranks=Ranks(store=dist.HashStore()))))  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="store of ranks= do not travel"):
         next(iter(copy))
+
+
+def test_a_look_at_a_state_takes_no_more(path: Any) -> None:
+    dataset = open_dataset(path, shuffle=True, seed=1)
+    whole = ids_by_batch(open_dataset(path, shuffle=True, seed=1))
+    stream = iter(dataset)
+    found = [next(stream)["id"].tolist() for _ in range(3)]
+    resumed = open_dataset(path, shuffle=True, seed=1)
+    resumed.load_state_dict(dataset.state_dict())
+    for _ in range(2):
+        assert next(iter(resumed))["id"].tolist() == whole[3]
+    assert found + ids_by_batch(resumed) == whole
+    # A look at a state is none at the start of its epoch.
+    resumed.load_state_dict(dataset.state_dict())
+    next(iter(resumed))
+    resumed.set_epoch(0)
+    assert ids_by_batch(resumed) == whole

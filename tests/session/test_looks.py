@@ -88,15 +88,6 @@ def test_a_look_leaves_a_loaded_state_and_a_step_in_force(kind: str, set_again: 
     assert dataset.epoch == 1
 
 
-def test_the_state_after_a_look_counts_its_batch() -> None:
-    dataset = open_dataset()
-    whole = rows_of(open_dataset())
-    next(iter(dataset))
-    resumed = open_dataset()
-    resumed.load_state_dict(dataset.state_dict())
-    assert rows_of(resumed) == whole[20:]
-
-
 @pytest.mark.parametrize("num_batches", [1, 2, 7])
 @pytest.mark.parametrize("kind", ["data set", "loader", "mix"])
 def test_a_state_counts_the_batches_of_the_latest_iteration(kind: str, num_batches: int) -> None:

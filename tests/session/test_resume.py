@@ -7,10 +7,6 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
-import sys
-import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +17,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from tests.fixtures.parquet_files import numbered_files
 from torchparquet import Column, Order, ParquetDataset
 
 ROWS = [70, 0, 130, 50, 10, 220, 90, 40]
@@ -30,17 +27,8 @@ ROWS = [70, 0, 130, 50, 10, 220, 90, 40]
 def data(tmp_path_factory: Any) -> Any:
     """Four files of two row groups each; every value is its row number."""
     root = tmp_path_factory.mktemp("resume")
-    first = 0
-    for file in range(4):
-        sizes = ROWS[2 * file : 2 * file + 2]
-        schema = pa.schema([("x", pa.int64()), ("name", pa.string())])
-        with pq.ParquetWriter(root / f"part-{file}.parquet", schema) as writer:
-            for rows in sizes:
-                numbers = range(first, first + rows)
-                columns = {"x": list(numbers), "name": [f"row {i}" for i in numbers]}
-                writer.write_table(pa.table(columns, schema), row_group_size=max(rows, 1))
-                first += rows
-    return root
+    files = [ROWS[file : file + 2] for file in range(0, 8, 2)]
+    return Path(numbered_files(root, *files, number="x", text="name"))
 
 
 ORDERS: dict[str, Any] = {
@@ -66,29 +54,6 @@ def rows(batches: Any) -> Any:
     return [batch["x"].tolist() for batch in batches]
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_resume_at_every_batch(data: Any, order: str) -> None:
-    whole = rows(make(data, **ORDERS[order]))
-    after = rows(epoch_of(make(data, **ORDERS[order]), 1))
-    for stop in range(len(whole) + 1):
-        dataset = make(data, **ORDERS[order])
-        batches = iter(dataset)
-        taken = rows(next(batches) for _ in range(stop))
-        state = json.loads(json.dumps(dataset.state_dict()))
-        assert len(json.dumps(state)) < 1024
-        resumed = make(data, **ORDERS[order])
-        resumed.load_state_dict(state)
-        assert resumed.epoch == (stop == len(whole))
-        rest = rows(resumed)
-        if stop == len(whole):
-            assert rest == after
-            continue
-        assert taken + rest == whole, stop
-        assert rows(resumed) == after
-        # The one that goes on is not disturbed by the state that was taken of it.
-        assert taken + rows(batches) == whole
-
-
 def joined(lists: Any) -> list[Any]:
     return list(itertools.chain.from_iterable(lists))
 
@@ -98,26 +63,34 @@ def epoch_of(dataset: ParquetDataset, epoch: int) -> Any:
     return iter(dataset)
 
 
-def test_resume_in_a_fresh_process(data: Any) -> None:
-    options = ORDERS["windows"]
-    dataset = make(data, **options)
+def stopped(data: Any, num_steps: int, *world: int, **options: Any) -> tuple[Any, Any, Any]:
+    """Return the rows of so many batches, the state after them, and the iterator."""
+    dataset = make(data, *world, **options)
     batches = iter(dataset)
-    taken = rows(next(batches) for _ in range(7))
-    program = """
-        import json, sys
-        from torchparquet import ParquetDataset
-        path, state = sys.argv[1], json.loads(sys.argv[2])
-        dataset = ParquetDataset(
-            path, batch_size=16, columns=["x"], shuffle=True, seed=3, shuffle_window=3,
-            rank=0, world_size=1, num_threads=3,
-        )
-        dataset.load_state_dict(state)
-        print(json.dumps([batch["x"].tolist() for batch in dataset]))
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program), str(data)]
-    command.append(json.dumps(dataset.state_dict()))
-    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert taken + json.loads(result.stdout) == rows(make(data, **options))
+    taken = rows(itertools.islice(batches, num_steps))
+    return taken, json.loads(json.dumps(dataset.state_dict())), batches
+
+
+def resumed(data: Any, state: Any, *world: int, **options: Any) -> ParquetDataset:
+    dataset = make(data, *world, **options)
+    dataset.load_state_dict(state)
+    return dataset
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_resume_at_every_batch(data: Any, order: str) -> None:
+    whole = rows(make(data, **ORDERS[order]))
+    after = rows(epoch_of(make(data, **ORDERS[order]), 1))
+    for stop in range(len(whole) + 1):
+        taken, state, batches = stopped(data, stop, **ORDERS[order])
+        assert len(json.dumps(state)) < 1024
+        dataset = resumed(data, state, **ORDERS[order])
+        assert dataset.epoch == (stop == len(whole))
+        if stop < len(whole):
+            assert taken + rows(dataset) == whole, stop
+            # The one that goes on is not disturbed by the state that was taken of it.
+            assert taken + rows(batches) == whole
+        assert rows(dataset) == after
 
 
 def test_an_iterator_that_is_never_used_takes_no_epoch(data: Any) -> None:
@@ -130,14 +103,10 @@ def test_an_iterator_that_is_never_used_takes_no_epoch(data: Any) -> None:
 
 def test_set_epoch_keeps_a_state_of_that_epoch_and_drops_another(data: Any) -> None:
     whole = rows(make(data, shuffle=True))
-    dataset = make(data, shuffle=True)
-    next(iter(dataset))
-    state = dataset.state_dict()
-    same, other = make(data, shuffle=True), make(data, shuffle=True)
-    same.load_state_dict(state)
+    _, state, _ = stopped(data, 1, shuffle=True)
+    same, other = (resumed(data, state, shuffle=True) for _ in range(2))
     same.set_epoch(0)
     assert rows(same) == whole[1:]
-    other.load_state_dict(state)
     with pytest.warns(UserWarning, match=r"drops a loaded state.* set_epoch\(2\) after .* epoch 0"):
         other.set_epoch(2)
     assert rows(other) == rows(epoch_of(make(data, shuffle=True), 2))
@@ -152,13 +121,11 @@ def test_nothing_before_the_state_is_read(data: Any, tmp_path: Path) -> None:
     done: list[Any] = []
     while not done or max(done[-1]) < sum(ROWS[:4]):
         done += rows([next(batches)])
-    state = dataset.state_dict()
-    resumed = make(tmp_path)
-    resumed.load_state_dict(state)
+    rest = resumed(tmp_path, dataset.state_dict())
     # Files of which no row is left cannot be missed.
     for file in ("part-0.parquet", "part-1.parquet"):
         (tmp_path / file).unlink()
-    assert rows(resumed) == whole[len(done) :]
+    assert rows(rest) == whole[len(done) :]
 
 
 @pytest.mark.mostly_long(every=3)
@@ -167,18 +134,13 @@ def test_nothing_before_the_state_is_read(data: Any, tmp_path: Path) -> None:
 def test_another_world_reads_the_rest_once(data: Any, order: str, before: int, after: int) -> None:
     options = ORDERS[order]
     for steps in (0, 1, 2, 4):
-        delivered, states = [], []
-        for rank in range(before):
-            dataset = make(data, rank, before, **options)
-            batches = iter(dataset)
-            delivered += joined(rows(next(batches) for _ in range(steps)))
-            states.append(dataset.state_dict())
-        assert all(state == states[0] for state in states)
+        found = [stopped(data, steps, rank, before, **options) for rank in range(before)]
+        delivered = joined(joined(taken for taken, _, _ in found))
+        (state,) = {json.dumps(state) for _, state, _ in found}
         rest, num_steps = [], set()
         for rank in range(after):
-            dataset = make(data, rank, after, **{**options, "batch_size": 10})
-            dataset.load_state_dict(states[0])
-            own = rows(dataset)
+            goes_on = options | {"batch_size": 10}
+            own = rows(resumed(data, json.loads(state), rank, after, **goes_on))
             num_steps.add(len(own))
             rest += joined(own)
         assert len(num_steps) == 1
@@ -194,14 +156,12 @@ def test_the_state_of_any_rank_fits_ranks_that_have_fewer_batches(
     shares = [rows(make(data, rank, world_size, even="none")) for rank in range(world_size)]
     longest = max(range(world_size), key=lambda rank: len(shares[rank]))
     for stop in range(len(shares[longest])):
-        dataset = make(data, longest, world_size, even="none")
-        assert len(list(itertools.islice(dataset, stop))) == stop
-        state = dataset.state_dict()
+        taken, state, _ = stopped(data, stop, longest, world_size, even="none")
+        assert len(taken) == stop
         for rank, share in enumerate(shares):
-            resumed = make(data, rank, world_size, even="none")
-            resumed.load_state_dict(state)
-            assert len(resumed) == len(share)
-            assert rows(resumed) == share[stop:]
+            dataset = resumed(data, state, rank, world_size, even="none")
+            assert len(dataset) == len(share)
+            assert rows(dataset) == share[stop:]
 
 
 def test_a_canonical_world_has_the_same_global_batches_at_every_size(data: Any) -> None:
@@ -219,53 +179,34 @@ def test_a_canonical_world_has_the_same_global_batches_at_every_size(data: Any) 
     assert by_world[1] == by_world[2] == by_world[4]
     # And across a change of the world in the middle.
     for before, after in ((1, 4), (4, 2), (2, 1)):
-        dataset = make(data, 0, before, batch_size=32 // before, **options)
-        batches = iter(dataset)
-        for _ in range(5):
-            next(batches)
-        rest = []
-        for rank in range(after):
-            resumed = make(data, rank, after, batch_size=32 // after, **options)
-            resumed.load_state_dict(dataset.state_dict())
-            rest.append(rows(resumed))
+        _, state, _ = stopped(data, 5, 0, before, batch_size=32 // before, **options)
+        rest = [
+            rows(resumed(data, state, rank, after, batch_size=32 // after, **options))
+            for rank in range(after)
+        ]
         assert [sorted(joined(b)) for b in zip(*rest, strict=True)] == by_world[1][5:]
 
 
-def test_a_state_that_does_not_fit_names_the_difference(data: Any, tmp_path: Path) -> None:
-    dataset = make(data, shuffle=True, seed=3, shuffle_window=2)
-    next(iter(dataset))
-    state = dataset.state_dict()
-    other = tmp_path / "other"
-    other.mkdir()
-    pq.write_table(pa.table({"x": range(5)}), other / "a.parquet")
-    cases = {
-        "seed is 3 in the state, 4 here": make(data, shuffle=True, seed=4, shuffle_window=2),
-        "shuffle is True in the state, False here": make(data, seed=3),
-        "shuffle_window is 2 in the state, 1 here": make(
-            data, shuffle=True, seed=3, shuffle_window=1
-        ),
-        "even is 'split' in the state, 'pad' here": make(
-            data, shuffle=True, seed=3, shuffle_window=2, even="pad"
-        ),
-        "drop_last is False in the state, True here": make(
-            data, shuffle=True, seed=3, shuffle_window=2, drop_last=True
-        ),
-        "columns are 'x' in the state, 'x, name' here": make(
-            data, shuffle=True, seed=3, shuffle_window=2, columns=["x", "name"]
-        ),
-        "dtypes, nulls": make(
-            data,
-            shuffle=True,
-            seed=3,
-            shuffle_window=2,
-            columns={"x": Column("x", dtype=torch.float64)},
-        ),
-        "other files": make(other, shuffle=True, seed=3, shuffle_window=2),
-    }
-    for message, target in cases.items():
-        with pytest.raises(ValueError, match="state does not fit this data set") as caught:
-            target.load_state_dict(state)
-        assert message in str(caught.value)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 4}, "seed is 3 in the state, 4 here"),
+        ({"shuffle": False, "shuffle_window": None}, "shuffle is True in the state, False here"),
+        ({"shuffle_window": 1}, "shuffle_window is 2 in the state, 1 here"),
+        ({"even": "pad"}, "even is 'split' in the state, 'pad' here"),
+        ({"drop_last": True}, "drop_last is False in the state, True here"),
+        ({"columns": ["x", "name"]}, "columns are 'x' in the state, 'x, name' here"),
+        ({"columns": {"x": Column("x", dtype=torch.float64)}}, "dtypes, nulls"),
+    ],
+)
+def test_a_state_that_does_not_fit_names_the_difference(
+    data: Any, change: dict[str, Any], message: str
+) -> None:
+    options: dict[str, Any] = {"shuffle": True, "seed": 3, "shuffle_window": 2}
+    state = make(data, **options).state_dict()
+    with pytest.raises(ValueError, match="state does not fit this data set") as caught:
+        make(data, **options | change).load_state_dict(state)
+    assert message in str(caught.value)
 
 
 def test_a_state_of_other_files_names_what_differs_and_the_way_out(tmp_path: Path) -> None:
@@ -309,40 +250,41 @@ def test_a_state_fits_a_copy_of_the_files(data: Any, tmp_path: Path) -> None:
     assert rows(copied) == whole[1:]
 
 
-def damaged_states(state: Any) -> Iterator[Any]:
-    yield "newer version", {**state, "version": 3}, "version 3"
-    yield "older version", {**state, "version": 1}, "version 1"
-    yield "format", {**state, "format": "else"}, "must be that of a ParquetDataset"
-    yield "empty", {}, "must be that of a ParquetDataset"
-    yield "no legs", {**state, "legs": []}, "damaged"
-    yield "bad leg", {**state, "legs": [[1, 1, 16]]}, "damaged"
-    yield "negative", {**state, "legs": [[1, 1, 16, -1]]}, "damaged"
-    yield "bool", {**state, "epoch": True}, "damaged"
-    yield "float", {**state, "epoch": 1.0}, "damaged"
-    yield "missing", {k: v for k, v in state.items() if k != "epoch"}, "damaged"
-    yield "window", {**state, "order": {**state["order"], "window": None}}, "damaged"
-    yield "columns", {**state, "columns": "x"}, "damaged"
-
-
-def test_garbage_is_refused(data: Any) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 3}, "must be of version 2, got version 3"),
+        ({"version": 1}, "must be of version 2, got version 1"),
+        ({"format": "else"}, "must be that of a ParquetDataset"),
+        ({"legs": []}, "damaged.*no leg"),
+        ({"legs": [[1, 1, 16]]}, "damaged.*a leg has 4 or 5 numbers"),
+        ({"legs": [[1, 1, 16, -1]]}, "damaged.*a count must be an int >= 0, got -1"),
+        ({"legs": [[0, 1, 16, 1]]}, "damaged.*a count must be an int >= 1, got 0"),
+        ({"legs": [[1, 1, 16, 1, 16]]}, "damaged.*16 rows of a batch of 16"),
+        ({"epoch": True}, "damaged.*got True"),
+        ({"epoch": 1.0}, "damaged.*got 1.0"),
+        ({"epoch": ...}, "damaged.*lacks 'epoch'"),
+        ({"order": {"window": None}}, "damaged.*of another kind"),
+        ({"columns": "x"}, "damaged.*of another kind"),
+    ],
+)
+def test_a_damaged_state_is_refused(data: Any, change: dict[str, Any], message: str) -> None:
     dataset = make(data)
-    state = dataset.state_dict()
-    for _, damaged, message in damaged_states(state):
-        with pytest.raises(ValueError, match=message):
-            dataset.load_state_dict(damaged)
-    for garbage in (None, 3, "state", [state]):
-        with pytest.raises(TypeError, match="must be a dict"):
-            dataset.load_state_dict(garbage)  # type: ignore[arg-type]
+    damaged = {k: v for k, v in (dataset.state_dict() | change).items() if v is not ...}
+    with pytest.raises(ValueError, match=f"^state (is )?{message}") as caught:
+        dataset.load_state_dict(damaged)
+    assert str(caught.value).count("damaged") == message.count("damaged")
+    assert "Error" not in str(caught.value)
     assert rows(dataset) == rows(make(data))
 
 
-def test_more_batches_than_there_are_never_iterate(data: Any) -> None:
+@pytest.mark.parametrize("garbage", [None, 3, "state", [{}]])
+def test_what_is_no_state_is_refused(data: Any, garbage: Any) -> None:
     dataset = make(data)
-    state = dataset.state_dict()
-    state["legs"] = [[1, 1, 16, 10**6]]
-    dataset.load_state_dict(state)
-    with pytest.raises(ValueError, match="counts 1000000 batches"):
-        next(iter(dataset))
+    with pytest.raises(TypeError, match="must be a dict"):
+        dataset.load_state_dict(garbage)
+    with pytest.raises(ValueError, match="must be that of a ParquetDataset"):
+        dataset.load_state_dict({})
 
 
 def test_seek_and_skip(data: Any) -> None:
@@ -367,33 +309,17 @@ def test_seek_and_skip(data: Any) -> None:
         dataset.seek(1.5)  # type: ignore[arg-type]
 
 
-def test_limit_steps(data: Any) -> None:
-    whole = rows(make(data))
-    dataset = make(data, limit_steps=7)
-    assert len(dataset) == 7
-    assert rows(dataset) == whole[:7]
-    assert rows(dataset) == whole[:7]
-    batches = iter(dataset)
-    for _ in range(3):
-        next(batches)
-    resumed = make(data, limit_steps=7)
-    resumed.load_state_dict(dataset.state_dict())
-    assert len(resumed) == 7
-    assert rows(resumed) == whole[3:7]
-    assert len(make(data, limit_steps=10**6)) == len(whole)
-
-
 @pytest.mark.parametrize("order", ORDERS)
 def test_each_order_ends_at_its_limit(data: Any, order: str) -> None:
     whole = rows(make(data, **ORDERS[order]))
     for limit in (2, 3, len(whole) - 1):
-        dataset = make(data, limit_steps=limit, **ORDERS[order])
-        batches = iter(dataset)
-        next(batches)
-        resumed = make(data, limit_steps=limit, **ORDERS[order])
-        resumed.load_state_dict(dataset.state_dict())
-        assert rows(resumed) == whole[1:limit]
-        assert rows(batches) == whole[1:limit]
+        options = ORDERS[order] | {"limit_steps": limit}
+        taken, state, batches = stopped(data, 1, **options)
+        for dataset in (make(data, **options), resumed(data, state, **options)):
+            assert len(dataset) == limit
+        assert rows(dataset) == rows(batches) == whole[1:limit]
+        assert taken == whole[:1]
+    assert len(make(data, limit_steps=10**6, **ORDERS[order])) == len(whole)
 
 
 def test_nothing_beyond_the_limit_is_read(data: Any) -> None:
@@ -409,29 +335,17 @@ def test_epochs_without_end(data: Any) -> None:
     batches = iter(dataset)
     assert rows(next(batches) for _ in range(len(stream))) == stream
     for stop in (1, len(epochs[0]) - 1, len(epochs[0]), len(epochs[0]) + 1, len(epochs[0]) * 2):
-        dataset = make(data, shuffle=True, num_epochs=None)
-        batches = iter(dataset)
-        taken = rows(next(batches) for _ in range(stop))
-        resumed = make(data, shuffle=True, num_epochs=None)
-        resumed.load_state_dict(dataset.state_dict())
-        again = iter(resumed)
-        assert taken + rows(next(again) for _ in range(len(stream) - stop)) == stream
+        taken, state, _ = stopped(data, stop, shuffle=True, num_epochs=None)
+        rest = iter(resumed(data, state, shuffle=True, num_epochs=None))
+        assert taken + rows(itertools.islice(rest, len(stream) - stop)) == stream
 
 
 @pytest.mark.parametrize("even", ["none", "drop"])
 def test_epochs_without_a_batch_are_passed(tmp_path: Path, even: str) -> None:
     """By chance a rank has only the row group without rows; later epochs go on."""
-    for number, num_rows in enumerate([0, 4, 4]):
-        pq.write_table(
-            pa.table({"x": range(4 * number, 4 * number + num_rows)}), tmp_path / f"{number}"
-        )
-    options: dict[str, Any] = {
-        "shuffle": True,
-        "seed": 1,
-        "batch_size": 4,
-        "even": even,
-        "shuffle_window": 0,
-    }
+    numbered_files(tmp_path, [0], [4], [4], number="x")
+    options: dict[str, Any] = {"seed": 1, "batch_size": 4, "even": even, "shuffle_window": 0}
+    options["shuffle"] = True
     epochs = [
         [rows(epoch_of(make(tmp_path, rank, 2, **options), epoch)) for epoch in range(12)]
         for rank in range(2)
@@ -452,11 +366,8 @@ def test_an_iteration_without_end_of_nothing_ends(tmp_path: Path) -> None:
 
 def test_what_fails_to_begin_takes_no_epoch(data: Any) -> None:
     """A state that fits no epoch of `limit_steps`: each try begins at it, until it is replaced."""
-    dataset = make(data)
-    list(itertools.islice(dataset, 9))
-    state = dataset.state_dict()
-    limited = make(data, limit_steps=5)
-    limited.load_state_dict(state)
+    _, state, _ = stopped(data, 9)
+    limited = resumed(data, state, limit_steps=5)
     batches = iter(limited)
     for _ in range(3):
         with pytest.raises(ValueError, match="9 batches"):
@@ -471,9 +382,7 @@ def test_what_fails_to_begin_takes_no_epoch(data: Any) -> None:
 
 def test_workers_begin_after_what_has_failed_to(data: Any) -> None:
     """The request after the failure is for them."""
-    dataset = make(data)
-    list(itertools.islice(dataset, 9))
-    state = dataset.state_dict()
+    _, state, _ = stopped(data, 9)
     failing = make(data, limit_steps=12)
     for count in (1, 2):
         failing.load_state_dict(state | {"legs": [[*state["legs"][0][:-1], 99]]})
@@ -497,17 +406,14 @@ def test_workers_know_how_far_they_are_and_the_loader_process_does_not(data: Any
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3])
 def test_workers_go_on_with_the_state_of_a_bare_loop(data: Any, num_workers: int) -> None:
-    dataset = make(data, shuffle=True)
-    batches = iter(dataset)
-    taken = joined(rows(next(batches) for _ in range(9)))
-    resumed = make(data, shuffle=True)
-    resumed.load_state_dict(dataset.state_dict())
-    loader = DataLoader(resumed, batch_size=None, num_workers=num_workers)
+    batches, state, _ = stopped(data, 9, shuffle=True)
+    taken, dataset = joined(batches), resumed(data, state, shuffle=True)
+    loader = DataLoader(dataset, batch_size=None, num_workers=num_workers)
     rest = joined(rows(loader))
     assert sorted(set(taken + rest)) == list(range(sum(ROWS)))
     assert len(taken + rest) - sum(ROWS) <= num_workers
     # The state was for one iteration; the next one is the next epoch.
-    assert resumed.epoch == 1
+    assert dataset.epoch == 1
     assert len(set(joined(rows(loader)))) == sum(ROWS)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from tests.fixtures.parquet_files import numbered_files
 from torchparquet import ParquetDataset
 
 
@@ -22,14 +22,11 @@ def warnings_of(dataset: ParquetDataset) -> list[str]:
 
 @pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
 @pytest.mark.parametrize("num_ranks", [1, 2, 3])
-def test_row_groups_that_are_batches_are_cut_only_with_a_word(even: Any, num_ranks: int) -> None:
-    table = pa.table({"x": list(range(64))})
+def test_row_groups_that_are_batches_are_cut_only_with_a_word(
+    tmp_path: Path, even: Any, num_ranks: int
+) -> None:
     sizes = [10, 30, 5, 19]
-    buffer = pa.BufferOutputStream()
-    with pq.ParquetWriter(buffer, table.schema) as writer:
-        for number, size in enumerate(sizes):
-            writer.write_table(table.slice(sum(sizes[:number]), size))
-    data = buffer.getvalue().to_pybytes()
+    data = numbered_files(tmp_path, sizes, number="x")
     said, lengths = [], set()
     for rank in range(num_ranks):
         options: Any = {"rank": rank, "world_size": num_ranks, "even": even, "batch_size": None}

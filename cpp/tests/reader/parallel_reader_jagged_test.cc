@@ -244,7 +244,7 @@ TEST_CASE("windows whose items have no room beside those before wait for them") 
   const NestedFile data(recipe, draws);
   ReaderParts spec = SpecOf(data, 30, 1);
   for (uint64_t key = 0; key < 12; ++key) {
-    spec.share.windows.push_back({.num_chunks = 1, .key = key, .begin = 0, .end = 100});
+    spec.share.windows.push_back({.num_rows = 100, .key = key, .end = 100});
   }
   // The least that holds any window alone.
   const auto fits = [&] {
@@ -277,7 +277,7 @@ TEST_CASE("shares read at once whose items have no room beside each other") {
       Share share{.rank = static_cast<int64_t>(lane), .world_size = 3, .chunks = {}};
       for (size_t i = lane; i < chunks.size(); i += 3) {
         share.chunks.push_back(chunks[i]);
-        if (has_windows) share.windows.push_back({1, draws.Bits(), 0, 60});
+        if (has_windows) share.windows.push_back({60, draws.Bits(), 0, 60});
       }
       if (lane == 0) {
         spec.share = share;
@@ -305,8 +305,8 @@ TEST_CASE("a window whose items are beyond max_memory fails in the same way") {
   for (const int64_t num_threads : {1, 2, 4, 4, 4}) {
     ReaderParts spec = SpecOf(data, 8, num_threads);
     spec.fields[static_cast<size_t>(spec.columns[4].field)].row_bytes = 5;
-    spec.share.windows = {{.num_chunks = 1, .key = 5, .begin = 0, .end = 16},
-                          {.num_chunks = 3, .key = 6, .begin = 0, .end = 16}};
+    spec.share.windows = {{.num_rows = 100, .key = 5, .end = 16},
+                          {.num_rows = 1200, .key = 6, .end = 16}};
     spec.max_memory_bytes = 100'000;
     ParallelReader reader(ReaderSpec{spec});
     for (int i = 0; i < 2; ++i) {
@@ -383,7 +383,7 @@ TEST_CASE("a chunk whose items alone are beyond max_memory fails as its window d
   const NestedFile data(LongRecipe(), draws);
   ReaderParts spec = SpecOf(data, 10, 2);
   spec.fields[0].row_bytes = 5;
-  spec.share.windows = {{.num_chunks = 2, .key = 5, .begin = 0, .end = 100}};
+  spec.share.windows = {{.num_rows = 100, .key = 5, .end = 100}};
   spec.max_memory_bytes = 133'000;
   ParallelReader reader(ReaderSpec{spec});
   const auto error = testing::Caught([&] { reader.Next(kTooLong); });
@@ -406,7 +406,7 @@ TEST_CASE("a failure of its own comes before that a window is too large") {
       for (FieldSpec& field : spec.fields) field.row_bytes = 5;
       spec.columns[1].nulls = NullPolicy::kError;
       spec.fields[1].has_valid = false;
-      spec.share.windows = {{.num_chunks = 2, .key = 5, .begin = 0, .end = 100}};
+      spec.share.windows = {{.num_rows = 100, .key = 5, .end = 100}};
       spec.max_memory_bytes = max_memory_bytes;
       ParallelReader reader(ReaderSpec{spec});
       const auto error = testing::Caught([&] { reader.Next(kTooLong); });

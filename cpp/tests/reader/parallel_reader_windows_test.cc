@@ -225,8 +225,8 @@ TEST_CASE("windows that contradict the share are refused") {
   };
   CHECK_FALSE(is_refused([](ReaderParts&) {}));
   CHECK(is_refused([](ReaderParts& s) { s.share.windows.pop_back(); }));
-  CHECK(is_refused([](ReaderParts& s) { ++s.share.windows[0].num_chunks; }));
-  CHECK(is_refused([](ReaderParts& s) { s.share.windows[0].num_chunks = -1; }));
+  CHECK(is_refused([](ReaderParts& s) { ++s.share.windows[0].num_rows; }));
+  CHECK(is_refused([](ReaderParts& s) { s.share.windows[0].num_rows = -1; }));
   CHECK(is_refused([](ReaderParts& s) { ++s.share.windows[0].end; }));
   CHECK(is_refused([](ReaderParts& s) { s.share.windows[0].begin = -1; }));
   CHECK(is_refused(

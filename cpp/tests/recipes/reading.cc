@@ -127,14 +127,15 @@ std::vector<PlannedRow> PlannedRows(const Share& share) {
     for (const Chunk& chunk : share.chunks) add_chunk(chunk, &rows);
     return rows;
   }
-  auto chunk = share.chunks.begin();
+  std::vector<PlannedRow> all;
+  for (const Chunk& chunk : share.chunks) add_chunk(chunk, &all);
+  auto next = all.begin();
   for (const Window& window : share.windows) {
-    std::vector<PlannedRow> stored;
-    for (int64_t i = 0; i < window.num_chunks; ++i) add_chunk(*chunk++, &stored);
+    const std::vector<PlannedRow> stored(next, next + window.num_rows);
+    next += window.num_rows;
     if (stored.empty()) continue;
-    const int64_t num_rows = std::ssize(stored);
     const std::vector<uint32_t> positions =
-        MadePermutation(window.key, num_rows).Positions(0, num_rows);
+        MadePermutation(window.key, window.num_rows).Positions(0, window.num_rows);
     std::vector<PlannedRow> permuted(stored.size());
     for (size_t i = 0; i < stored.size(); ++i) permuted[positions[i]] = stored[i];
     rows.insert(rows.end(), permuted.begin() + window.begin,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <barrier>
 #include <limits>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -80,6 +81,22 @@ TEST_CASE("many threads claim each position once, each thread ascending") {
       CHECK(all == PositionsOf(kNumPositions, world_size - 1, world_size));
     }
   }
+}
+
+TEST_CASE("claims are handed out in the order in which they were added, each once") {
+  const auto claims = std::make_shared<Claims>();
+  ChunkCursor cursor(claims);
+  CHECK_FALSE(cursor.Claim());
+  for (const int64_t position : {5, 2, 9}) claims->Add(position);
+  ChunkCursor other(claims);
+  CHECK(ClaimAll(cursor) == std::vector<int64_t>{5, 2, 9});
+  CHECK_FALSE(cursor.has_ended());
+  claims->Add(3);
+  CHECK(cursor.Claim() == 3);
+  claims->End();
+  CHECK(cursor.has_ended());
+  CHECK_FALSE(other.has_ended());
+  CHECK(ClaimAll(other) == std::vector<int64_t>{5, 2, 9, 3});
 }
 
 TEST_CASE("arguments outside the rule are refused") {

@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "caught.h"
@@ -166,7 +166,7 @@ TEST_CASE("a window is cut to parts that hold its rows in order") {
   for (int trial = 0; trial < 1000; ++trial) {
     Share share = RandomShare(draws);
     const int64_t num_rows = NumRows(share);
-    share.windows = {{.num_chunks = std::ssize(share.chunks), .end = num_rows}};
+    share.windows = {{.num_rows = num_rows, .end = num_rows}};
     const WorkSplit split = RandomSplit(draws);
     const WindowWalk walk(&share, split);
     REQUIRE(walk.next().has_value() == (num_rows > 0));
@@ -198,73 +198,165 @@ TEST_CASE("the end stays the end") {
   }
 }
 
-// The arrays that a share is made of, which agree.
-struct Arrays {
-  std::vector<int64_t> file{0, 1}, row_group{3, 4}, begin{5, 0}, num_rows{7, 8},
-      first_row_id{100, 200};
-  std::array<bool, 2> valid{true, false};
-  std::vector<int64_t> num_chunks{2}, window_begin{1}, window_end{15};
-  std::vector<uint64_t> key{9};
-
-  Share Make(int64_t rank = 1, int64_t world_size = 2) const {
-    return MakeShare(
-        rank, world_size,
-        {.file = file,
-         .row_group = row_group,
-         .begin = begin,
-         .num_rows = num_rows,
-         .first_row_id = first_row_id,
-         .valid = valid},
-        {.num_chunks = num_chunks, .key = key, .begin = window_begin, .end = window_end});
+// Row groups of 10 rows, two in each file.
+std::shared_ptr<const RowGroups> TenRowGroups(bool are_selected = false) {
+  auto groups = std::make_shared<RowGroups>();
+  for (int64_t group = 0; group < 40; ++group) {
+    groups->file.push_back(group / 2);
+    groups->in_file.push_back(group % 2);
+    groups->first_row.push_back(10 * group);
   }
-};
-
-TEST_CASE("a share is made of arrays, entry by entry") {
-  const Share share = Arrays().Make();
-  CHECK(share.rank == 1);
-  CHECK(share.world_size == 2);
-  REQUIRE(share.chunks.size() == 2);
-  CHECK(share.chunks[0].file == 0);
-  CHECK(share.chunks[0].rows.row_group == 3);
-  CHECK(share.chunks[0].rows.begin == 5);
-  CHECK(share.chunks[0].rows.num_rows == 7);
-  CHECK(share.chunks[0].first_row_id == 100);
-  CHECK(share.chunks[0].valid);
-  CHECK_FALSE(share.chunks[1].valid);
-  REQUIRE(share.windows.size() == 1);
-  CHECK(share.windows[0].num_chunks == 2);
-  CHECK(share.windows[0].key == 9);
-  CHECK(share.windows[0].begin == 1);
-  CHECK(share.windows[0].end == 15);
-  CHECK(NumRows(share) == 14);
+  groups->are_selected = are_selected;
+  return groups;
 }
 
-TEST_CASE("a share that contradicts itself is not made") {
+// An epoch of random ranges of them.
+std::shared_ptr<const Sequence> RandomSequence(Draws& draws) {
+  auto sequence = std::make_shared<Sequence>();
+  sequence->row_groups = TenRowGroups();
+  for (int64_t i = draws.Below(30); i > 0; --i) {
+    sequence->row_group.push_back(draws.Below(40));
+    sequence->begin.push_back(draws.Below(5));
+    sequence->num_rows.push_back(draws.OneIn(4) ? 0 : draws.Between(1, 5));
+  }
+  return sequence;
+}
+
+// The ids of the rows of a share, by the rule alone.
+std::vector<int64_t> RowIdsOf(const Share& share) {
+  std::vector<int64_t> ids;
+  int64_t left = share.dealt_rows;
+  for (int64_t position = 0; position < share.sequence->size(); ++position) {
+    if (position % share.world_size != share.rank) continue;
+    const Chunk chunk = share.sequence->At(position);
+    for (int64_t i = 0; i < chunk.rows.num_rows && left > 0; ++i, --left) {
+      ids.push_back(chunk.first_row_id + i);
+    }
+  }
+  for (const Chunk& chunk : share.chunks) {
+    for (int64_t i = 0; i < chunk.rows.num_rows; ++i) {
+      ids.push_back(chunk.first_row_id + i);
+    }
+  }
+  ids.erase(ids.begin(), ids.begin() + std::min(share.skipped_rows, std::ssize(ids)));
+  return ids;
+}
+
+std::vector<int64_t> SlicedIds(const Share& share) {
+  std::vector<int64_t> ids;
+  for (const Slice& slice : SlicesOf(share, {.max_rows = 4})) {
+    for (int64_t i = 0; i < slice.chunk.rows.num_rows; ++i) {
+      ids.push_back(slice.chunk.first_row_id + i);
+    }
+  }
+  return ids;
+}
+
+TEST_CASE("a share is what the cursor deals of an epoch, cut, and what comes after") {
+  Draws draws(43);
+  for (int trial = 0; trial < 1000; ++trial) {
+    Share share = RandomShare(draws);
+    share.sequence = RandomSequence(draws);
+    if (draws.OneIn(2)) share.dealt_rows = draws.Below(40);
+    if (draws.OneIn(2)) share.skipped_rows = draws.Below(60);
+    CheckShare(share);
+    const std::vector<int64_t> expected = RowIdsOf(share);
+    CHECK(SlicedIds(share) == expected);
+    CHECK(NumRows(share) == std::ssize(expected));
+    if (expected.empty()) continue;
+    // Windows end where their rows do, also within a chunk.
+    const int64_t first = draws.Between(1, std::ssize(expected));
+    const int64_t rest = std::ssize(expected) - first;
+    share.windows = {{.num_rows = first, .end = first}, {.num_rows = rest, .end = rest}};
+    CheckShare(share);
+    std::vector<int64_t> found;
+    for (WindowWalk walk(&share); walk.next(); walk.Advance()) {
+      CHECK(walk.next()->share_row == std::ssize(found));
+      for (const Chunk& chunk : walk.next()->chunks) {
+        CHECK(chunk.planned_begin == chunk.rows.begin);
+        for (int64_t i = 0; i < chunk.rows.num_rows; ++i) {
+          found.push_back(chunk.first_row_id + i);
+        }
+      }
+    }
+    CHECK(found == expected);
+  }
+}
+
+TEST_CASE("the ids of chunks of selected rows are those of their row groups") {
+  const Chunk chunk = TenRowGroups(true)->ChunkOf(7, 3, 5);
+  CHECK(chunk.file == 3);
+  CHECK(chunk.rows.row_group == 1);
+  CHECK(chunk.rows.begin == 3);
+  CHECK(chunk.first_row_id == 70);
+  CHECK(chunk.selection == 7);
+  CHECK(TenRowGroups()->ChunkOf(7, 3, 5).first_row_id == 73);
+}
+
+TEST_CASE("a share of claims grows as they come, and ends when they do") {
+  Draws draws(44);
+  Share share{.sequence = RandomSequence(draws)};
+  while (share.sequence->size() < 3) share.sequence = RandomSequence(draws);
+  share.claims = std::make_shared<Claims>();
+  CheckShare(share);
+  SliceWalk walk(&share, {.max_rows = 100});
+  std::vector<int64_t> found;
+  std::vector<int64_t> expected;
+  for (const int64_t position : {2, 0, 1}) {
+    CHECK_FALSE(walk.next());
+    CHECK_FALSE(walk.has_ended());
+    share.claims->Add(position);
+    const Chunk chunk = share.sequence->At(position);
+    for (int64_t i = 0; i < chunk.rows.num_rows; ++i) {
+      expected.push_back(chunk.first_row_id + i);
+    }
+    walk.Advance();
+    for (; walk.next(); walk.Advance()) {
+      for (int64_t i = 0; i < walk.next()->chunk.rows.num_rows; ++i) {
+        found.push_back(walk.next()->chunk.first_row_id + i);
+      }
+    }
+  }
+  CHECK(found == expected);
+  share.claims->End();
+  CHECK(walk.has_ended());
+}
+
+TEST_CASE("a share that contradicts itself is refused") {
   const auto refused = [](auto change) {
-    Arrays arrays;
-    change(arrays);
-    return Throws(ErrorKind::kInvalidArgument, [&] { arrays.Make(); });
+    Share share{.rank = 1, .world_size = 2};
+    share.chunks = {{.rows = {.begin = 5, .num_rows = 7}},
+                    {.file = 1, .rows = {.num_rows = 8}, .valid = false}};
+    share.windows = {{.num_rows = 15, .key = 9, .begin = 1, .end = 15}};
+    change(share);
+    return Throws(ErrorKind::kInvalidArgument, [&] { CheckShare(share); });
   };
-  CHECK_FALSE(refused([](Arrays&) {}));
-  for (auto member : {&Arrays::file, &Arrays::row_group, &Arrays::begin,
-                      &Arrays::num_rows, &Arrays::first_row_id, &Arrays::num_chunks,
-                      &Arrays::window_begin, &Arrays::window_end}) {
-    CHECK(refused([&](Arrays& arrays) { (arrays.*member).pop_back(); }));
-    CHECK(refused([&](Arrays& arrays) { (arrays.*member).push_back(0); }));
-  }
-  CHECK(refused([](Arrays& arrays) { arrays.key.clear(); }));
-  CHECK(refused([](Arrays& arrays) { arrays.file[1] = -1; }));
-  CHECK(refused([](Arrays& arrays) { arrays.begin[1] = -1; }));
-  CHECK(refused([](Arrays& arrays) { arrays.num_rows[1] = -1; }));
-  CHECK(refused([](Arrays& arrays) { arrays.num_chunks[0] = 1; }));
-  CHECK(refused([](Arrays& arrays) { arrays.num_chunks[0] = 3; }));
-  CHECK(refused([](Arrays& arrays) { arrays.window_begin[0] = -1; }));
-  CHECK(refused([](Arrays& arrays) { arrays.window_begin[0] = 16; }));
-  CHECK(refused([](Arrays& arrays) { arrays.window_end[0] = 16; }));
+  CHECK_FALSE(refused([](Share&) {}));
+  CHECK(refused([](Share& share) { share.chunks[1].file = -1; }));
+  CHECK(refused([](Share& share) { share.chunks[1].rows.begin = -1; }));
+  CHECK(refused([](Share& share) { share.chunks[1].rows.num_rows = -1; }));
+  CHECK(refused([](Share& share) { share.dealt_rows = -1; }));
+  CHECK(refused([](Share& share) { share.skipped_rows = -1; }));
+  CHECK(refused([](Share& share) { share.skipped_rows = 1; }));
+  CHECK(refused([](Share& share) { share.windows[0].num_rows = 14; }));
+  CHECK(refused([](Share& share) { share.windows[0].num_rows = 16; }));
+  CHECK(refused([](Share& share) { share.windows[0].begin = -1; }));
+  CHECK(refused([](Share& share) { share.windows[0].begin = 16; }));
+  CHECK(refused([](Share& share) { share.windows[0].end = 16; }));
+  CHECK(refused([](Share& share) { share.claims = std::make_shared<Claims>(); }));
   for (const int64_t rank : {-1, 2}) {
-    CHECK(Throws(ErrorKind::kInvalidArgument, [&] { Arrays().Make(rank, 2); }));
+    CHECK(refused([&](Share& share) { share.rank = rank; }));
   }
-  CHECK(Throws(ErrorKind::kInvalidArgument, [] { Arrays().Make(0, 0); }));
+  CHECK(refused([](Share& share) { share.world_size = 0; }));
+  const auto groups = TenRowGroups();
+  for (const int64_t group : {-1, 40}) {
+    CHECK(Throws(ErrorKind::kInvalidArgument, [&] { groups->ChunkOf(group, 0, 1); }));
+  }
+  CHECK(Throws(ErrorKind::kInvalidArgument, [&] { groups->ChunkOf(0, -1, 1); }));
+  CHECK(Throws(ErrorKind::kInvalidArgument, [&] { groups->ChunkOf(0, 0, -1); }));
+  Sequence none;
+  none.row_groups = groups;
+  CHECK(Throws(ErrorKind::kInvalidArgument, [&] { none.At(0); }));
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ std::unique_ptr<OpenWindow> MakeWindow(int64_t num_chunks) {
   const std::vector<int64_t> chunk_rows(static_cast<size_t>(num_chunks), 10);
   ChunkWindow chunks;
   chunks.window = {
-      .num_chunks = num_chunks, .key = 1, .begin = 0, .end = 10 * num_chunks};
+      .num_rows = 10 * num_chunks, .key = 1, .begin = 0, .end = 10 * num_chunks};
   for (const int64_t num_rows : chunk_rows) {
     chunks.chunks.push_back({.rows = {.num_rows = num_rows}});
   }

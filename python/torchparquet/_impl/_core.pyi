@@ -24,7 +24,9 @@ __all__: list[str] = [
     "ReaderStats",
     "RemoteRequest",
     "RemoteStore",
+    "RowGroups",
     "Selections",
+    "Sequence",
     "Share",
     "SlabPiece",
     "Vocabulary",
@@ -265,24 +267,45 @@ class ColumnSpec:
         lengths_only: bool,
     ) -> None: ...
 
+class RowGroups:
+    def __init__(
+        self,
+        *,
+        file: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        in_file: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        first_row: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        num_sequences: typing.Annotated[numpy.typing.ArrayLike, numpy.int64] | None,
+        are_selected: bool,
+    ) -> None: ...
+
+class Sequence:
+    def __init__(
+        self,
+        *,
+        row_groups: RowGroups,
+        row_group: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        num_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    ) -> None: ...
+
 class Share:
     def __init__(
         self,
         *,
+        sequence: Sequence,
         rank: typing.SupportsInt | typing.SupportsIndex,
         world_size: typing.SupportsInt | typing.SupportsIndex,
-        chunk_file: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        chunk_row_group: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        chunk_begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        chunk_num_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        chunk_first_row_id: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        chunk_valid: typing.Annotated[numpy.typing.ArrayLike, numpy.bool],
-        window_num_chunks: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        dealt_rows: typing.SupportsInt | typing.SupportsIndex,
+        skipped_rows: typing.SupportsInt | typing.SupportsIndex,
+        row_group: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        num_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        valid: typing.Annotated[numpy.typing.ArrayLike, numpy.bool],
+        window_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         window_key: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
         window_begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         window_end: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        chunk_selection: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        chunk_sequences: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        is_claimed: bool,
     ) -> None: ...
 
 class ReaderSpec:
@@ -398,20 +421,13 @@ class SlabPiece:
 
 class BatchReader:
     def __init__(self, *, spec: ReaderSpec, memory: ReaderMemory) -> None: ...
-    def announce(
+    def announce(self, shares: collections.abc.Sequence[Share]) -> None: ...
+    def claim(
         self,
-        steps: collections.abc.Sequence[
-            collections.abc.Sequence[
-                tuple[
-                    typing.SupportsInt | typing.SupportsIndex,
-                    typing.SupportsInt | typing.SupportsIndex,
-                    typing.SupportsInt | typing.SupportsIndex,
-                    typing.SupportsInt | typing.SupportsIndex,
-                    typing.SupportsInt | typing.SupportsIndex,
-                ]
-            ]
-        ],
+        number: typing.SupportsInt | typing.SupportsIndex,
+        position: typing.SupportsInt | typing.SupportsIndex,
     ) -> None: ...
+    def end_claims(self, drops_last: bool) -> None: ...
     def lend(
         self,
         data: typing.SupportsInt | typing.SupportsIndex,
@@ -453,9 +469,13 @@ class BatchReader:
     @property
     def num_batches(self) -> int: ...
     @property
+    def num_claims(self) -> int: ...
+    @property
     def num_taken(self) -> int: ...
     @property
     def slab_bytes(self) -> int: ...
+    @property
+    def wants_claim(self) -> bool: ...
 
 def await_gloo_threads() -> None: ...
 def begin_iteration(

@@ -7,7 +7,7 @@ import os
 
 import torch.distributed as dist
 
-from torchparquet._impl.ranks.agreement import remember_inherited_group
+from torchparquet._impl.ranks.sharding import remember_inherited_group
 
 
 def prepare_for_groups_and_forks() -> None:

@@ -9,8 +9,7 @@ from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.functions.transforms import Transforms
 from torchparquet._impl.mixing.mix_session import Member, MixSession
 from torchparquet._impl.mixing.row_cursor import BatchRecord, RowCursor, RowPlace
-from torchparquet._impl.session.exact_iterator import ExactIterator, Progress
-from torchparquet._impl.session.session_iterator import SessionIterator
+from torchparquet._impl.session.session_iterator import ExactIterator, Progress, SessionIterator
 
 _FORMAT = "torchparquet.UnbatchedDataset"
 

@@ -33,14 +33,12 @@ class RowCounts(Arrays):
     @classmethod
     def of_share(cls, share: Share) -> RowCounts:
         """Return the entries of one share."""
-        rows = share.num_rows.astype(np.float64)
-        windows = share.windows
-        if windows is not None and len(windows.num_chunks):
-            first = np.cumsum(windows.num_chunks) - windows.num_chunks
-            stored = np.add.reduceat(share.num_rows, first)
-            part = windows.num_rows / np.maximum(stored, 1)
-            rows *= np.repeat(part, windows.num_chunks)
-        return cls(np.full_like(share.row_group, share.index), share.row_group, rows, share.valid)
+        chunks, counts = share.in_windows()
+        rows = chunks.num_rows.astype(np.float64)
+        if share.windows is not None:
+            rows *= np.repeat(share.windows.num_rows / share.windows.stored_rows, counts)
+        shares = np.full_like(chunks.row_group, share.index)
+        return cls(shares, chunks.row_group, rows, chunks.valid)
 
     def repeats(self, times: Int64Array | int = 1) -> RowCounts:
         """Return entries of as many rows, `times` over, that are all repeats."""
@@ -114,7 +112,7 @@ class Division:
     """`even="none"`: a share delivers the rows that it is dealt, each once.
 
     The other policies of `even=` derive from it. They set `rows` and `steps` anew and may override
-    `chunks`, which returns the chunks that hold the `rows[index]` rows of a share.
+    `part`, which returns how many of the rows dealt to a share it keeps, and what comes after.
     """
 
     rows: Int64Array  # [S], as EpochPlan.share_rows
@@ -140,12 +138,12 @@ class Division:
             self.rows = rows - rows % batch_size if self._options.drop_last else rows
             self.steps = -(-self.rows // batch_size)
 
-    def chunks(self, index: int) -> Ranges:
-        """Return the chunks that share `index` delivers, repeats included."""
-        return self._dealt.chunks(index).rows(0, int(self.rows[index]))
+    def part(self, index: int) -> tuple[int, Ranges]:
+        """Return the first rows dealt to share `index` that it delivers, and ranges after them."""
+        return int(self.rows[index]), Ranges.none()
 
     def row_counts(self) -> RowCounts:
-        """Return what `chunks` returns, for all shares, without the order of rows."""
+        """Return what `part` says, for all shares, without the order of rows."""
         return self._dealt.counts_of_first(self.rows)
 
 
@@ -182,13 +180,13 @@ class _Pad(Division):
     def own_rows(self) -> Int64Array:
         return np.minimum(self.rows, self._dealt.totals)
 
-    def chunks(self, index: int) -> Ranges:
-        missing = int(self.rows[index] - self._dealt.totals[index])
+    def part(self, index: int) -> tuple[int, Ranges]:
+        total = int(self._dealt.totals[index])
+        missing = int(self.rows[index]) - total
         if missing <= 0:
-            return super().chunks(index)
-        own = self._dealt.chunks(index)
-        source = own.without_empty() if self._dealt.totals[index] else self._dealt.filled
-        return own.then(source.repeated(missing))
+            return super().part(index)
+        source = self._dealt.chunks(index).without_empty() if total else self._dealt.filled
+        return total, source.repeated(missing)
 
     def row_counts(self) -> RowCounts:
         dealt = self._dealt
@@ -261,21 +259,21 @@ class _Split(Division):
         counts = self._dealt.chunk_counts(self._held) + (self._held < self.rows)
         return counts + np.where(taken > 0, last - first + 1, 0)
 
-    def chunks(self, index: int) -> Ranges:
-        chunks, held = self._dealt.chunks(index), int(self._held[index])
-        taken, begin = held - int(self._dealt.totals[index]), int(self._taken_begin[index])
-        if taken < 0:
-            chunks = chunks.rows(0, held)
-        elif taken > 0:
-            chunks = chunks.then(self._stream.rows(begin, begin + taken))
+    def part(self, index: int) -> tuple[int, Ranges]:
+        dealt, held = self._dealt.chunks(index), int(self._held[index])
+        own = min(held, int(self._dealt.totals[index]))
+        begin = int(self._taken_begin[index])
+        further = self._stream.rows(begin, begin + held - own)
+        chunks = dealt.rows(0, own).then(further)
         if held < self.rows[index]:
             source, end = (chunks.without_empty(), held) if held else (self._dealt.filled, 1)
             last = source.rows(end - 1, end)
-            chunks = chunks.then(replace(last, valid=np.zeros_like(last.valid)))
+            last = replace(last, valid=np.zeros_like(last.valid))
+            further, chunks = further.then(last), chunks.then(last)
         count = int(self.steps[index])
         if self._options.batch_size is None and np.count_nonzero(chunks.num_rows) < count:
-            chunks = chunks.cut_into(count)
-        return chunks
+            return 0, chunks.cut_into(count)
+        return own, further
 
     def row_counts(self) -> RowCounts:
         own, taken = self._dealt.counts_of_first(self._held), self._taken_counts()

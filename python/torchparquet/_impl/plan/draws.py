@@ -67,12 +67,7 @@ class Proportion:
 
 
 class Draws:
-    """A random sequence of sources, the same for the same key, in exact proportion.
-
-    Each draw picks one open source at random, by weight, provided that the draws until it is due
-    still have room for all that is due earlier. The sequence can resume at any draw from the
-    counts alone.
-    """
+    """A random sequence of sources, the same for the same key, in exact proportion."""
 
     def __init__(
         self,

@@ -1,8 +1,4 @@
-"""The rest of an epoch after its world changed, and the plan of the next world.
-
-A *leg* is the part of an epoch that one world reads. The rows that earlier legs delivered follow
-from arithmetic alone. The other rows are dealt anew to the ranks of the next leg.
-"""
+"""The rest of an epoch after its world changed, and the plan of the next leg."""
 
 from __future__ import annotations
 
@@ -11,13 +7,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from torchparquet._impl.plan.epoch_plan import EpochPlan, Remains
-from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
+from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions, Topology
 from torchparquet._impl.plan.ranges import Ranges
 from torchparquet._impl.plan.share import WindowRemainder
-from torchparquet._impl.plan.topology import Topology
 
 
 class Leg(NamedTuple):
@@ -113,119 +107,84 @@ def rows_beyond(plan: EpochPlan, num_steps: int, num_rows: int) -> Int64Array:
 
 
 def remaining(plan: EpochPlan, num_steps: int, num_rows: int = 0) -> Remains:
-    """Return the rows that nobody has delivered after `num_steps` batches of each rank.
-
-    Each is there once: those that shares were to read later, those that `drop_last` or
-    `even="drop"` would have left out, and of windows that were begun the positions after those.
-    """
-    delivered = DeliveredRows(plan)
+    """Return the rows that nobody has delivered after `num_steps` batches of each rank."""
+    # Each of them is there once: those that shares were to read later, those that `drop_last` or
+    # `even="drop"` would have left out, and of windows that were begun the positions after those.
+    gone, remainders = [Ranges.none()], []
     steps = steps_of_shares(plan, num_steps)
     beyond = rows_beyond(plan, num_steps, num_rows)
-    for share in np.flatnonzero((plan.own_rows > 0) & (steps + beyond > 0)).tolist():
-        delivered.add(share, int(steps[share]), int(beyond[share]))
-    return delivered.remains()
-
-
-class DeliveredRows:
-    """The rows that were delivered, in the plan's units."""
-
-    def __init__(self, plan: EpochPlan) -> None:
-        """Begin without rows."""
-        self.plan = plan
-        self._gone: list[Ranges] = []
-        self._remainders: list[WindowRemainder] = []
-
-    def add(self, index: int, num_steps: int, beyond: int) -> None:
-        """Note the first `num_steps` batches of share `index`, and `beyond` rows after them."""
-        planned = self.plan.planned_share(index)
-        share = self.plan.laid_out(index, planned)
-        num_rows = min(share.rows_of_first(num_steps) + beyond, share.total_rows)
+    for index in np.flatnonzero((plan.own_rows > 0) & (steps + beyond > 0)).tolist():
+        planned = plan.planned_share(index)
+        share = plan.laid_out(index, planned)
+        taken = min(share.rows_of_first(int(steps[index])) + int(beyond[index]), share.total_rows)
         if planned.starts is None or share.windows is None:
-            self._gone.append(planned.chunks.rows(0, num_rows))
-            return
+            gone.append(planned.chunks.rows(0, taken))
+            continue
         ends = np.cumsum(share.windows.num_rows)
         # The window of the next row; all rows of earlier windows were delivered.
-        window = int(np.searchsorted(ends, num_rows, side="right"))
+        window = int(np.searchsorted(ends, taken, side="right"))
         bounds = np.append(planned.starts, len(planned.chunks.num_rows))
-        self._gone.append(planned.chunks.pick(slice(int(bounds[window]))))
-        taken = num_rows - (int(ends[window - 1]) if window else 0)
+        gone.append(planned.chunks.pick(slice(int(bounds[window]))))
+        taken -= int(ends[window - 1]) if window else 0
         if taken == 0:
-            return
+            continue
         begun = planned.chunks.pick(slice(int(bounds[window]), int(bounds[window + 1])))
-        if window in self.plan.remainders_of(planned):
-            self._gone.append(begun.rows(0, taken))
-            return
-        self._gone.append(begun)
-        if begun.valid[0]:
+        is_old = window in plan.remainders_of(planned)
+        gone.append(begun.rows(0, taken) if is_old else begun)
+        if begun.valid[0] and not is_old:
             key, end = int(share.windows.key[window]), int(share.windows.end[window])
-            self._remainders.append(WindowRemainder(begun, key, taken, end))
+            remainders.append(WindowRemainder(begun, key, taken, end))
+    left = subtract(plan.units, Ranges.joined(gone))
+    # Remainders that an earlier world has left stay remainders, with fewer positions.
+    is_remainder = left.row_group >= len(plan.row_group_rows)
+    for unit, begin, rows in zip(
+        *(
+            array[is_remainder].tolist()
+            for array in (left.row_group, left.row_begin, left.num_rows)
+        ),
+        strict=True,
+    ):
+        remainder = plan.remainders[unit - len(plan.row_group_rows)]
+        remainders.append(replace(remainder, begin=begin, end=begin + rows))
+    return Remains(_units_of(remainders, plan).then(left.pick(~is_remainder)), tuple(remainders))
 
-    def remains(self) -> Remains:
-        """Return what is left: first the rest of windows, then chunks in their order."""
-        first_remainder = len(self.plan.row_group_rows)
-        left = subtract(self.plan.units, Ranges.joined([Ranges.none(), *self._gone]))
-        # Remainders that an earlier world has left stay remainders, with fewer positions.
-        is_old = left.row_group >= first_remainder
-        old = left.pick(np.flatnonzero(is_old))
-        remainders = list(self._remainders)
-        for unit, begin, rows in zip(
-            old.row_group.tolist(), old.row_begin.tolist(), old.num_rows.tolist(), strict=True
-        ):
-            remainder = self.plan.remainders[unit - first_remainder]
-            remainders.append(replace(remainder, begin=begin, end=begin + rows))
-        units = self._units_of(remainders).then(left.pick(np.flatnonzero(~is_old)))
-        return Remains(units, tuple(remainders))
 
-    def _units_of(self, remainders: Sequence[WindowRemainder]) -> Ranges:
-        begin = np.array([remainder.begin for remainder in remainders], dtype=np.int64)
-        end = np.array([remainder.end for remainder in remainders], dtype=np.int64)
-        numbers = np.arange(len(remainders), dtype=np.int64) + len(self.plan.row_group_rows)
-        units = replace(Ranges.whole(numbers, end - begin), row_begin=begin)
-        if self.plan.options.batch_size is None and remainders:
-            # One batch per chunk: a remainder of many chunks would be a batch too large for memory.
-            largest = max(int(remainder.chunks.num_rows.max()) for remainder in remainders)
-            units = units.cut_longer_than(largest)
-        return units
+def _units_of(remainders: Sequence[WindowRemainder], plan: EpochPlan) -> Ranges:
+    """Return the positions of remainders as ranges of row groups that are numbered on."""
+    begin = np.array([remainder.begin for remainder in remainders], dtype=np.int64)
+    end = np.array([remainder.end for remainder in remainders], dtype=np.int64)
+    numbers = np.arange(len(remainders), dtype=np.int64) + len(plan.row_group_rows)
+    units = replace(Ranges.whole(numbers, end - begin), row_begin=begin)
+    if plan.options.batch_size is None and remainders:
+        # One batch per chunk: a remainder of many chunks would be a batch too large for memory.
+        largest = max(int(remainder.chunks.num_rows.max()) for remainder in remainders)
+        units = units.cut_longer_than(largest)
+    return units
 
 
 def subtract(units: Ranges, gone: Ranges) -> Ranges:
-    """Return the rows of `units` that are not in `gone`, in the order of `units`."""
+    """Return the rows of `units`, which do not overlap, that are not in `gone`, in their order."""
     units = units.without_empty()
-    gone = gone.pick(np.flatnonzero(gone.valid & (gone.num_rows > 0)))
-    if not len(gone.num_rows):
-        return units
+    gone = gone.pick(gone.valid & (gone.num_rows > 0))
     # All row groups are laid side by side on one line.
     extents = np.zeros(int(units.row_group.max(initial=0)) + 1, dtype=np.int64)
     np.maximum.at(extents, units.row_group, units.row_begin + units.num_rows)
     bases = np.cumsum(extents) - extents
-    begin, end = _on_line(units, bases)
-    gone_begin, gone_end = _merged(*_on_line(gone, bases))
-    cuts = np.sort(np.concatenate([begin, end, gone_begin, gone_end]))
-    cuts = cuts[np.append(True, cuts[1:] > cuts[:-1])]
+    begin, gone_begin = (bases[of.row_group] + of.row_begin for of in (units, gone))
+    end, gone_end = begin + units.num_rows, gone_begin + gone.num_rows
+    cuts = np.unique(np.concatenate([begin, end, gone_begin, gone_end]))
     starts, stops = cuts[:-1], cuts[1:]
     by_begin = np.argsort(begin)
     unit = by_begin[np.maximum(np.searchsorted(begin[by_begin], starts, side="right") - 1, 0)]
-    hole = np.maximum(np.searchsorted(gone_begin, starts, side="right") - 1, 0)
     in_unit = (starts >= begin[unit]) & (stops <= end[unit])
-    in_hole = (starts >= gone_begin[hole]) & (stops <= gone_end[hole])
-    left = np.flatnonzero(in_unit & ~in_hole)
+    num_begun, num_ended = (
+        np.searchsorted(np.sort(at), starts, side="right") for at in (gone_begin, gone_end)
+    )
+    left = np.flatnonzero(in_unit & (num_begun == num_ended))
     left = left[np.argsort(unit[left], kind="stable")]
     row_group = units.row_group[unit[left]]
     whole = Ranges.whole(row_group, stops[left] - starts[left])
     return replace(whole, row_begin=starts[left] - bases[row_group])
-
-
-def _on_line(ranges: Ranges, bases: Int64Array) -> tuple[Int64Array, Int64Array]:
-    begin: Int64Array = bases[ranges.row_group] + ranges.row_begin
-    return begin, begin + ranges.num_rows
-
-
-def _merged(begin: Int64Array, end: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Return the union of ranges as ordered ranges that do not overlap."""
-    by_begin = np.argsort(begin)
-    begin, reach = begin[by_begin], np.maximum.accumulate(end[by_begin])
-    is_first: NDArray[np.bool_] = np.append(True, begin[1:] > reach[:-1])
-    return begin[is_first], reach[np.append(np.flatnonzero(is_first)[1:] - 1, len(reach) - 1)]
 
 
 def rank_rows(plan: EpochPlan) -> Int64Array:
@@ -249,11 +208,9 @@ def rows_of_first(plan: EpochPlan, topology: Topology, num_steps: int) -> int:
 def end_rows(plan: EpochPlan, topology: Topology, end: int, *, limited: bool) -> int:
     """Return the rows that every rank and worker can deliver; with `even="none"` only this one."""
     options = plan.options
-    every = rank_rows(plan)
-    own = rows_of_first(plan, topology, end)
     if options.steps_may_differ:
-        return own
-    least = int(every.min())
+        return rows_of_first(plan, topology, end)
+    least = int(rank_rows(plan).min())
     if options.batch_size is not None:
         return min(least, end * options.batch_size)
     if not limited:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from torchparquet._impl.checks import checked_int
+from torchparquet._impl.plan.claims import Claims
 from torchparquet._impl.plan.division import DIVISIONS, Dealt, Division, RowCounts
 from torchparquet._impl.plan.order import balanced_order, epoch_order, order_within_share
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
@@ -49,13 +50,15 @@ class PlannedShare:
     """A share as it was dealt: chunks, with a range of positions for each remainder.
 
     Attributes:
+        part: As that of `Division`.
         starts: int64 `[m]`, the first chunk of each window; None for rows in file order.
-        dealt_rows: int64, rows of each chunk before any was cut; without empty chunks.
+        chunk_rows: int64, rows of each chunk before any was cut; without empty chunks.
     """
 
+    part: tuple[int, Ranges]
     chunks: Ranges
     starts: Int64Array | None
-    dealt_rows: Int64Array
+    chunk_rows: Int64Array
 
 
 class EpochPlan:
@@ -88,7 +91,7 @@ class EpochPlan:
         self.remainders = () if remains is None else remains.remainders
         self.units = self._whole_epoch() if remains is None else remains.units
         self.order = self.units.row_group
-        dealt = Dealt(self._in_turns(), self.num_shares)
+        self._dealt = dealt = Dealt(self._in_turns(), self.num_shares)
         # A single share needs no policy.
         divided = DIVISIONS[options.even] if self.num_shares > 1 else Division
         self._division = divided(dealt, options)
@@ -129,19 +132,21 @@ class EpochPlan:
     def planned_share(self, index: int) -> PlannedShare:
         """Return the chunks that share `index` was dealt."""
         index = checked_int("index", index, 0, self.num_shares)
-        chunks = self._division.chunks(index).without_empty_tail()
-        options = self.options
+        part, options = self._division.part(index), self.options
+        chunks = self._dealt.chunks(index).rows(0, part[0]).then(part[1])
         if options.order.within_rank:
-            chunks = order_within_share(chunks, options, index)
-        dealt_rows = chunks.num_rows[chunks.num_rows > 0]
+            chunks = order_within_share(chunks.without_empty_tail(), options, index)
+            part = 0, chunks
+        chunks = chunks.without_empty()
+        chunk_rows = chunks.num_rows
         if not options.shuffle_window:
-            return PlannedShare(chunks, None, dealt_rows)
+            return PlannedShare(part, chunks, None, chunk_rows)
         is_remainder = chunks.row_group >= len(self.row_group_rows)
         if options.window_rows and not is_remainder.all():
             chunks = chunks.cut_longer_than(options.window_rows, except_for=is_remainder)
-        chunks = chunks.without_empty()
-        is_remainder = chunks.row_group >= len(self.row_group_rows)
-        return PlannedShare(chunks, window_starts(chunks, is_remainder, options), dealt_rows)
+            is_remainder = chunks.row_group >= len(self.row_group_rows)
+        starts = window_starts(chunks, is_remainder, options)
+        return PlannedShare(part, chunks, starts, chunk_rows)
 
     def share(self, index: int) -> Share:
         """Return share `index`; time and memory are proportional to its own chunks.
@@ -153,23 +158,46 @@ class EpochPlan:
 
     def laid_out(self, index: int, planned: PlannedShare) -> Share:
         """Return share `index`, dealt as `planned`, in the form that a reader takes."""
-        chunks, windows = planned.chunks, None
+        (dealt_rows, further), windows = planned.part, None
         if planned.starts is not None and len(planned.starts):
             keys = window_keys(self.options, index, len(planned.starts))
-            chunks, windows = lay_out(chunks, planned.starts, keys, self.remainders_of(planned))
+            remainders = self.remainders_of(planned)
+            chunks, windows = lay_out(planned.chunks, planned.starts, keys, remainders)
+            if remainders:
+                dealt_rows, further = 0, chunks
         batch_size = self.options.share_batch_size
-        batch_sizes = planned.dealt_rows if batch_size is None else planned.dealt_rows[:0]
+        batch_sizes = planned.chunk_rows if batch_size is None else planned.chunk_rows[:0]
         return Share(
             index,
             self.num_shares,
             batch_size,
-            chunks.row_group,
-            chunks.row_begin,
-            chunks.num_rows,
-            chunks.valid,
+            self._dealt.epoch,
+            dealt_rows,
+            further,
             windows,
             batch_sizes,
         )
+
+    def claimed(self, claims: Claims) -> Share:
+        """Return the share of a rank that takes positions of the sequence itself."""
+        sequence, batch_size = self.sequence, self.options.batch_size
+        rows = sequence.num_rows[np.array(claims.taken, dtype=np.intp)]
+        return Share(
+            0,
+            1,
+            batch_size,
+            sequence,
+            int(sequence.num_rows.sum()),
+            Ranges.none(),
+            None,
+            rows[rows > 0] if batch_size is None else rows[:0],
+            claims=claims,
+        )
+
+    @property
+    def sequence(self) -> Ranges:
+        """The chunks of all shares, in the order of positions."""
+        return self._dealt.epoch
 
     def remainders_of(self, planned: PlannedShare) -> dict[int, tuple[WindowRemainder, int]]:
         """Return, by window of the share, its remainder and its first position there."""

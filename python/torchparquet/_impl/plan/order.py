@@ -15,12 +15,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def epoch_order(num_units: int, options: PlanOptions) -> Int64Array:
-    """Return the permutation of units, which depends on `(seed, epoch)` alone, int64 `[n]`.
-
-    Units are row groups, or ranges of them. They are sorted by raw outputs of Philox4x64-10
-    (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). numpy guarantees the raw
-    stream of a bit generator for all releases, but not `Generator.permutation`.
-    """
+    """Return the permutation of row groups, or parts, by `(seed, epoch)` alone, int64 `[n]`."""
     if not options.shuffle or options.order.within_rank:
         return np.arange(num_units, dtype=np.int64)
     return _sorted_by(philox(options, 0, 0, 0).random_raw(num_units))
@@ -58,7 +53,10 @@ def split_mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def philox(options: PlanOptions, share: int, leg: int, purpose: int) -> np.random.Philox:
-    """Return Philox4x64-10 keyed by (seed, epoch), with a stream for each other argument."""
+    """Return Philox4x64-10 keyed by (seed, epoch), with a stream for each other argument.
+
+    See Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.
+    """
     key = np.array([options.seed, options.epoch], dtype=np.uint64)
     return np.random.Philox(key=key, counter=np.array([0, share, leg, purpose], dtype=np.uint64))
 

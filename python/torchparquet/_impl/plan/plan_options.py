@@ -1,4 +1,4 @@
-"""The options that shape the order of an epoch."""
+"""The options that shape the order of an epoch, and the processes that share it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,7 @@ Int64Array = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The options that, with the row counts, determine an epoch's order.
-
-    Attributes:
-        even: How shares get the same number of steps. "dynamic" plans like "none", because ranks
-            claim row groups while they read.
-        shuffle_window: Consecutive chunks of a share whose rows are permuted together; 0 for
-            none.
-        window_rows: The most rows of a window; 0 for no bound. A longer chunk is permuted in
-            several ranges. With `ANY_CHUNKS`, a longer row group is several units of the order.
-        leg: How often the world has changed within the epoch; part of the key of windows.
-    """
+    """The options that, with the row counts, determine an epoch's order."""
 
     batch_size: int | None
     shuffle: bool = False
@@ -40,10 +30,12 @@ class PlanOptions:
     num_workers: int = 1
     even: Even = "split"
     drop_last: bool = False
-    shuffle_window: int = 0
+    shuffle_window: int = 0  # chunks whose rows are permuted together; 0 for none
+    # The most rows of a window; 0 for no bound. A longer chunk is permuted in several ranges. With
+    # `ANY_CHUNKS`, a longer row group is several units of the order.
     window_rows: int = 0
     order: Order = field(default_factory=Order)
-    leg: int = 0
+    leg: int = 0  # how often the world has changed within the epoch
 
     def __post_init__(self) -> None:
         """Check every field; integers of numpy become plain ones."""
@@ -75,7 +67,6 @@ class PlanOptions:
         if self.even == "dynamic":
             check_dynamic(
                 {
-                    "drop_last": (self.drop_last, False),
                     "balance": (self.order.balance, "rows"),
                     "within_rank": (self.order.within_rank, False),
                     "shuffle_window": (self.shuffle_window, 0),
@@ -147,6 +138,33 @@ class PlanOptions:
         first = worker * self.world_size + rank
         end = self.num_shares if self.order.canonical_world_size else first + 1
         return range(first, end, self.world_size)
+
+
+@dataclass(frozen=True)
+class Topology:
+    """One DataLoader worker of one data-parallel rank; worker 0 of 1 without workers."""
+
+    rank: int
+    world_size: int
+    worker_id: int = 0
+    num_workers: int = 1
+
+    def __post_init__(self) -> None:
+        """Check every field; integers of numpy become plain ones."""
+        for place, size in (("rank", "world_size"), ("worker_id", "num_workers")):
+            count = checked_int(size, getattr(self, size), 1, 2**31)
+            object.__setattr__(self, size, count)
+            object.__setattr__(self, place, checked_int(place, getattr(self, place), 0, count))
+
+    @property
+    def share_index(self) -> int:
+        """The index of the worker's share: `worker_id * world_size + rank`."""
+        return self.worker_id * self.world_size + self.rank
+
+    @property
+    def num_shares(self) -> int:
+        """The number of shares of all workers: `world_size * num_workers`."""
+        return self.world_size * self.num_workers
 
 
 def requested_window(shuffle_window: int | str | None) -> tuple[int, int] | None:

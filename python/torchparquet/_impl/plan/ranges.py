@@ -78,6 +78,15 @@ class Ranges(Arrays):
         num_rows[-1] -= self.ends[stop - 1] - end
         return Ranges(self.row_group[first:stop], row_begin, num_rows, self.valid[first:stop])
 
+    def cut_at(self, bounds: Int64Array) -> Ranges:
+        """Return the same rows, cut also after these numbers of rows; without empty ranges."""
+        ends = np.unique(np.concatenate([self.ends, bounds]))
+        ends = ends[(ends > 0) & (ends <= self.ends[-1:].sum())]
+        source = np.searchsorted(self.ends, ends)
+        cut, num_rows = self.pick(source), np.diff(ends, prepend=0)
+        skipped = (ends - num_rows) - (self.ends - self.num_rows)[source]
+        return replace(cut, row_begin=cut.row_begin + skipped, num_rows=num_rows)
+
     def then(self, other: Ranges) -> Ranges:
         """Return these ranges followed by those of `other`."""
         return Ranges.joined([self, other])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from torchparquet._impl.plan.claims import Claims
 from torchparquet._impl.plan.order import GOLDEN, philox, split_mix
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
 from torchparquet._impl.plan.ranges import Arrays, Ranges
@@ -15,13 +17,13 @@ from torchparquet._impl.plan.ranges import Arrays, Ranges
 
 @dataclass(frozen=True, eq=False)
 class Windows(Arrays):
-    """Consecutive chunks of a share whose rows are permuted together, one entry per window.
+    """Consecutive rows of a share that are permuted together, one entry per window.
 
-    Window `w` consists of the next `num_chunks[w]` chunks. The reader permutes their rows and
-    delivers those at `[begin[w], end[w])`.
+    Window `w` consists of the next `stored_rows[w]` rows. The reader permutes them and delivers
+    those at `[begin[w], end[w])`.
     """
 
-    num_chunks: Int64Array
+    stored_rows: Int64Array
     key: NDArray[np.uint64]
     begin: Int64Array
     end: Int64Array
@@ -36,29 +38,53 @@ class Windows(Arrays):
 class Share:
     """The rows that one worker of one rank reads in one epoch, in order.
 
-    Chunk `k` stands at position `k * num_shares + index` of the sequence that the cursor walks.
+    The sequence is that of all shares. The cursor of share `index` walks it, and takes positions
+    `i` where `i % num_shares == index`.
 
     Attributes:
         batch_size: Rows of a batch that come from the share; None if `batch_sizes` has them.
-        num_rows: int64 `[n]`; 0 for a row group without rows, which keeps its position.
+        dealt_rows: How many rows the share keeps of those that the cursor takes: the first ones.
+        further: Ranges after those: moved here from other shares, or repeated.
+        skipped_rows: The first of all these rows, which were delivered before.
         windows: None for rows in file order.
         batch_sizes: int64 `[b]`, rows of each batch if `batch_size` is None; else empty.
+        claims: Positions that the rank takes instead of those by remainder.
     """
 
     index: int
     num_shares: int
     batch_size: int | None
-    row_group: Int64Array
-    row_begin: Int64Array
-    num_rows: Int64Array
-    valid: NDArray[np.bool_]
+    sequence: Ranges
+    dealt_rows: int
+    further: Ranges
     windows: Windows | None
     batch_sizes: Int64Array
+    skipped_rows: int = 0
+    claims: Claims | None = None
+
+    @cached_property
+    def chunks(self) -> Ranges:
+        """The ranges that the share is, or of claims those taken when this is asked first."""
+        claims = self.claims
+        if claims is not None:
+            found = self.sequence.pick(np.array(claims.taken, dtype=np.intp))
+        else:
+            dealt = self.sequence.pick(slice(self.index, None, self.num_shares))
+            found = dealt.rows(0, self.dealt_rows).then(self.further)
+        return found.rows(self.skipped_rows, int(found.num_rows.sum()))
+
+    def in_windows(self) -> tuple[Ranges, Int64Array]:
+        """Return the ranges cut where windows end, and how many each has; without windows 1."""
+        if self.windows is None:
+            return self.chunks, np.ones(len(self.chunks.num_rows), dtype=np.int64)
+        ends = np.cumsum(self.windows.stored_rows)
+        cut = self.chunks.cut_at(ends)
+        return cut, np.diff(np.searchsorted(cut.ends, ends, side="right"), prepend=0)
 
     @property
     def total_rows(self) -> int:
         """The rows that the share delivers, repeats included."""
-        return int((self.num_rows if self.windows is None else self.windows.num_rows).sum())
+        return int((self.chunks if self.windows is None else self.windows).num_rows.sum())
 
     @property
     def num_steps(self) -> int:
@@ -80,10 +106,11 @@ class Share:
         if row == 0 and stop_row == self.total_rows:
             return self
         part = replace(self, batch_sizes=self.batch_sizes[begin:end])
-        chunks = Ranges(self.row_group, self.row_begin, self.num_rows, self.valid)
+        if self.claims is not None:
+            return replace(part, skipped_rows=row)  # more may be taken
         windows = self.windows
         if windows is None:
-            return part._of_chunks(chunks.rows(row, stop_row))
+            return part._of_rows(row, stop_row)
         ends = np.cumsum(windows.num_rows)
         first = int(np.searchsorted(ends, row, side="right"))
         stop = int(np.searchsorted(ends, stop_row)) + 1 if row < stop_row else first
@@ -91,17 +118,18 @@ class Share:
         if first < stop:
             kept.begin[0] += row - (ends[first] - windows.num_rows[first])
             kept.end[-1] -= ends[stop - 1] - stop_row
-        chunk = int(windows.num_chunks[:first].sum())
-        chunks = chunks.pick(slice(chunk, chunk + int(kept.num_chunks.sum())))
-        return replace(part._of_chunks(chunks), windows=kept)
+        stored = int(windows.stored_rows[:first].sum())
+        part = part._of_rows(stored, stored + int(kept.stored_rows.sum()))
+        return replace(part, windows=kept)
 
-    def _of_chunks(self, chunks: Ranges) -> Share:
+    def _of_rows(self, begin: int, end: int) -> Share:
+        """Return the part that has rows `[begin, end)` as they stand before windows permute."""
+        end += self.skipped_rows
         return replace(
             self,
-            row_group=chunks.row_group,
-            row_begin=chunks.row_begin,
-            num_rows=chunks.num_rows,
-            valid=chunks.valid,
+            skipped_rows=self.skipped_rows + begin,
+            dealt_rows=min(self.dealt_rows, end),
+            further=self.further.rows(0, end - self.dealt_rows),
         )
 
 
@@ -157,18 +185,18 @@ def lay_out(
     remainders: dict[int, tuple[WindowRemainder, int]],
 ) -> tuple[Ranges, Windows]:
     """Return a share's chunks and windows with those of remainders put in their places."""
-    bounds = np.append(starts, len(chunks.num_rows))
-    num_chunks, rows = np.diff(bounds), np.add.reduceat(chunks.num_rows, starts)
+    rows = np.add.reduceat(chunks.num_rows, starts)
     begin = np.zeros_like(rows)
     if not remainders:
-        return chunks, Windows(num_chunks, keys, begin, rows)
-    end, keys, parts, next_chunk = rows.copy(), keys.copy(), [], 0
+        return chunks, Windows(rows, keys, begin, rows)
+    stored_rows, end, keys, parts, next_chunk = rows.copy(), rows.copy(), keys.copy(), [], 0
     for window, (remainder, first) in sorted(remainders.items()):
         place = int(starts[window])
         valid = np.repeat(chunks.valid[place], len(remainder.chunks.valid))
         parts += [chunks.pick(slice(next_chunk, place)), replace(remainder.chunks, valid=valid)]
         next_chunk = place + 1
-        num_chunks[window], keys[window] = len(remainder.chunks.num_rows), remainder.key
+        stored_rows[window] = remainder.chunks.num_rows.sum()
+        keys[window] = remainder.key
         begin[window], end[window] = first, first + rows[window]
     parts.append(chunks.pick(slice(next_chunk, None)))
-    return Ranges.joined(parts), Windows(num_chunks, keys, begin, end)
+    return Ranges.joined(parts), Windows(stored_rows, keys, begin, end)

@@ -1,9 +1,4 @@
-"""Before the second batch, ranks check that all of them read the same data in the same way.
-
-They use the key-value store that torch.distributed was initialised with, not a collective. A
-collective waits silently for a missing rank, pairs with whatever other collective that rank runs
-instead, and needs a device under NCCL.
-"""
+"""Ranks check, through a store and not by a collective, that all read the same data alike."""
 
 from __future__ import annotations
 
@@ -11,19 +6,10 @@ import json
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple
 
-import torch.distributed as dist
-
-from torchparquet._impl.ranks.job_start import Peers, await_keys, job_start
-from torchparquet._impl.ranks.sharding import in_worker, is_distributed
+from torchparquet._impl.ranks.peers import Peers
 from torchparquet.errors import RankMismatchError
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
-
-    from torchparquet.options import Ranks
-
 
 _WARN_AFTER_SECONDS = 8.0
 _SLACK_SECONDS = 10.0
@@ -31,9 +17,6 @@ _MAX_SHOWN = 8
 _MAX_CHARACTERS = 200
 
 _logger = logging.getLogger("torchparquet")
-
-
-_Made = TypeVar("_Made")
 
 
 class RankNote(NamedTuple):
@@ -45,53 +28,17 @@ class RankNote(NamedTuple):
     failure: str | None = None
 
 
-def find_peers(ranks: Ranks) -> Peers | None:
-    """Return the processes to compare with: those of the mesh, the group or the world."""
-    if in_worker() or not is_distributed():
-        return None
-    if _inherited and _inherited[0] is dist.group.WORLD:
-        return None
-    if dist.get_backend() in ("fake", "mpi"):
-        return None
-    if ranks.mesh is not None:
-        # All dimensions count: model-parallel peers must read the same too.
-        numbers = sorted(ranks.mesh.mesh.flatten().tolist())
-    elif ranks.group is not None:
-        group: object = ranks.group
-        if not isinstance(group, dist.ProcessGroup):
-            return None  # This process is not in it.
-        numbers = sorted(dist.get_process_group_ranks(group))
-    else:
-        numbers = list(range(dist.get_world_size()))
-    if len(numbers) < 2 or dist.get_rank() not in numbers:
-        return None
-    return Peers(tuple(numbers), dist.get_rank(), default_store())
-
-
-def default_store() -> Store:
-    """Return the store that torch.distributed was initialised with."""
-    store: Store = dist.distributed_c10d._get_default_store()
-    return store
-
-
-def begin_together(
-    peers: Peers, own_note: Callable[[], RankNote], begin: Callable[[], _Made]
-) -> _Made:
+def begin_together(peers: Peers, own_note: Callable[[], RankNote]) -> None:
     """Begin on all ranks or on none. Every rank must call this, and all learn why one failed."""
     meeting = _Meeting(peers)
     try:
         own = own_note()
-        made = begin()
     except Exception as error:
         meeting.excuse(f"{type(error).__name__}: {error}")
         raise
     verdict = meeting.verdict(own)
     if verdict:
-        close = getattr(made, "close", None)
-        if close is not None:
-            close()
         raise RankMismatchError(verdict)
-    return made
 
 
 def tell_failure(peers: Peers, error: Exception) -> None:
@@ -101,10 +48,10 @@ def tell_failure(peers: Peers, error: Exception) -> None:
 
 def start_of_job(peers: Peers) -> str:
     """Return the name of this start of the job; waits for all ranks that have not met before."""
-    start = job_start(peers)
+    start = peers.start
     if not start.has_met_all:
         index = peers.ranks.index(peers.own)
-        begin_together(peers, lambda: RankNote(index, len(peers.ranks), {}), lambda: None)
+        begin_together(peers, lambda: RankNote(index, len(peers.ranks), {}))
     return start.name
 
 
@@ -178,17 +125,14 @@ def listed(ranks: Sequence[int]) -> str:
 
 
 class _Meeting:
-    """One comparison: every rank leaves a note in the store, and the first one compares them.
-
-    The n-th notes of the same ranks belong together, as with collectives. So all ranks must
-    compare their data sets in the same order. Notes of an earlier start of the job are not met.
-    """
+    """The n-th comparison of these ranks: each leaves a note, and the first compares them."""
 
     def __init__(self, peers: Peers, *, is_ahead: bool = False) -> None:
         """Take part in the next comparison; `is_ahead` is whether this rank may do so again."""
         self._peers = peers
-        self._first = peers.own == peers.ranks[0]
-        self._start = start = job_start(peers)
+        self._first = peers.ranks[0]
+        self._is_first = peers.own == self._first
+        self._start = start = peers.start
         self._number = start.next_number("agreement") if is_ahead else start.number("agreement")
         self._is_ahead = is_ahead
 
@@ -203,48 +147,57 @@ class _Meeting:
         if self._is_ahead:
             self._start.excused_at = self._number
         self._leave(note)
-        if self._first:
+        if self._is_first:
             self._announce(disagreement({self._peers.own: note}))
             if not self._start.has_met_all:
                 self._wait(self._notes_of_others, _SLACK_SECONDS)
 
     def verdict(self, own: RankNote) -> str:
         """Return the verdict for all ranks; "" if they agree."""
-        first = self._peers.ranks[0]
         if not self._enter():
-            return self._absence([first])
+            return self._absence([self._first])
         if self._start.excused_at == self._number:
             self._withdraw_excuse()
         self._leave(own)
-        if self._first:
-            verdict = self._judge(own)
-            self._announce(verdict)
-            return verdict
-        # After the first rank has joined, it knows which ranks are missing.
-        absent = self._wait({first: f"{self._place}/{first}"})
-        limit = self._peers.store.timeout.total_seconds()  # type: ignore[attr-defined]
-        absent = absent or self._wait({first: self._verdict_key}, limit + _SLACK_SECONDS)
+        return self._judge(own) if self._is_first else self._await_verdict()
+
+    def _judge(self, own: RankNote) -> str:
+        keys = self._notes_of_others
+        absent = self._wait(keys)
         if absent:
-            return self._absence(absent)
+            verdict = self._absence(absent)
+        else:
+            self._start.has_met_all = True
+            read = self._peers.read
+            others = {rank: RankNote(*json.loads(read(key))) for rank, key in keys.items()}
+            verdict = disagreement({self._peers.own: own} | others)
+        self._announce(verdict)
+        return verdict
+
+    def _await_verdict(self) -> str:
+        # After the first rank has joined, it knows which ranks are missing.
+        absent = self._wait({self._first: f"{self._place}/{self._first}"})
+        limit = self._peers.timeout_seconds + _SLACK_SECONDS
+        if absent or self._wait({self._first: self._verdict_key}, limit):
+            return self._absence([self._first])
         self._start.has_met_all = True
-        return str(json.loads(self._peers.store.get(self._verdict_key)))
+        return str(json.loads(self._peers.read(self._verdict_key)))
 
     def _withdraw_excuse(self) -> None:
         """Take part after all; in the next comparison, if others have come to this one."""
         if self._others_have_come():
             self._number = self._start.number("agreement")
-        elif self._first:
+        elif self._is_first:
             self._peers.store.delete_key(self._verdict_key)
 
     def _others_have_come(self) -> bool:
-        others = self._notes_of_others.values() if self._first else [self._verdict_key]
-        return any(self._peers.store.check([key]) for key in others)
+        others = self._notes_of_others.values() if self._is_first else [self._verdict_key]
+        return self._peers.has_any(others)
 
     def _enter(self, limit_seconds: float | None = None) -> bool:
         """Learn the name of this start of the job; False if the first rank did not come."""
-        first = self._peers.ranks[0]
         return bool(self._start.name) or self._start.learn_name(
-            self._peers, lambda key: not self._wait({first: key}, limit_seconds)
+            self._peers, lambda key: not self._wait({self._first: key}, limit_seconds)
         )
 
     @property
@@ -265,37 +218,24 @@ class _Meeting:
     def _leave(self, note: RankNote) -> None:
         self._peers.store.set(f"{self._place}/{self._peers.own}", json.dumps(note))
 
-    def _judge(self, own: RankNote) -> str:
-        keys = self._notes_of_others
-        absent = self._wait(keys)
-        if absent:
-            return self._absence(absent)
-        self._start.has_met_all = True
-        notes = {self._peers.own: own}
-        for rank, key in keys.items():
-            notes[rank] = RankNote(*json.loads(self._peers.store.get(key)))
-        return disagreement(notes)
-
     def _wait(self, keys: Mapping[int, str], limit_seconds: float | None = None) -> list[int]:
         """Wait for the keys; return the ranks whose key never came."""
-        store = self._peers.store
+        peers = self._peers
         warned = limit_seconds is not None
+
+        def absent() -> list[int]:
+            return [rank for rank, key in keys.items() if not peers.store.check([key])]
 
         def look(waited: float) -> None:
             nonlocal warned
-            if self._first:
-                self._start.answer(store)
+            if self._is_first:
+                self._start.answer(peers)
             if waited > _WARN_AFTER_SECONDS and not warned:
                 warned = True
-                _logger.warning(self._absence(self._absent(keys)))
+                _logger.warning(self._absence(absent()))
 
-        if limit_seconds is None:
-            limit_seconds = store.timeout.total_seconds()  # type: ignore[attr-defined]
-        came = await_keys(store, keys.values(), limit_seconds, look)
-        return [] if came else self._absent(keys)
-
-    def _absent(self, keys: Mapping[int, str]) -> list[int]:
-        return [rank for rank, key in keys.items() if not self._peers.store.check([key])]
+        limit = peers.timeout_seconds if limit_seconds is None else limit_seconds
+        return [] if peers.wait(keys.values(), limit, look) else absent()
 
     def _absence(self, absent: Sequence[int]) -> str:
         return (
@@ -305,15 +245,6 @@ class _Meeting:
             "rank and world_size, or ranks=Ranks(check=False)): "
             f"rank {self._peers.own} waited for {listed(absent)}"
         )
-
-
-# The default group of the parent of this fork, whose sockets this process must not use.
-_inherited: list[object] = []
-
-
-def remember_inherited_group() -> None:
-    """Note, in a forked child, the group of its parent."""
-    _inherited[:] = [dist.group.WORLD] if is_distributed() else []
 
 
 def warn_of_early_end(own: int, num_steps: Iterable[int]) -> None:

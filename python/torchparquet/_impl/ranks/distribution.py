@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.plan.division import RowCounts
-    from torchparquet._impl.plan.epoch_plan import EpochPlan
-    from torchparquet._impl.plan.share import Share
-    from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.plan.division import RowCounts
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import Topology
+from torchparquet._impl.plan.share import Share
 
 
 class ShardDistribution(TypedDict):
@@ -87,7 +85,8 @@ def per_rank(of_shares: NDArray[np.int64], world_size: int) -> list[int]:
 
 def shards_of(share: Share) -> list[int]:
     """Return the row groups from which a share reads rows, each once, in reading order."""
-    read: list[int] = share.row_group[(share.num_rows > 0) & share.valid].tolist()
+    chunks = share.chunks
+    read: list[int] = chunks.row_group[(chunks.num_rows > 0) & chunks.valid].tolist()
     return list(dict.fromkeys(read))
 
 

@@ -24,6 +24,11 @@ _LOADERS = ("DataLoader.__init__", "StatefulDataLoader.__init__")
 # Between a look at `__class__` and the loader there is `ABCMeta.__instancecheck__`.
 _MAX_FRAMES = 3
 _ACCELERATE = "accelerate.data_loader"
+_DIVIDING = {
+    "DataLoaderDispatcher": "(dispatch_batches) reads it on rank 0 only: the other ranks' rows",
+    "IterableDatasetShard": "(dispatch_batches=False or split_batches) divides them among ranks a "
+    "second time: most rows",
+}
 _WAY_OUT = (
     "Let the data set divide the rows: give accelerator.prepare a "
     "torchparquet.frameworks.accelerate.ParquetLoader of it instead of a DataLoader; with a "
@@ -34,11 +39,7 @@ _WAY_OUT = (
 
 
 class IterableOnly(IterableDataset[_Item]):
-    """A data set that says what to write instead of its items' numbers and a loader's shuffling.
-
-    torch refuses to shuffle or sample it with a message about the loader alone. A loader under
-    construction asks for nothing of a data set but its class: whether it is one of torch's pipes.
-    """
+    """A data set that says what to write instead of its items' numbers and a loader's shuffling."""
 
     # For messages: what it is, and what it delivers.
     _noun, _item = "ParquetDataset", "batch"
@@ -57,6 +58,8 @@ class IterableOnly(IterableDataset[_Item]):
             f"first {self._item}. Got a request for item {index!r}"
         )
 
+    # torch refuses options with a message about the loader alone. A loader under construction asks
+    # for nothing of a data set but its class: whether it is one of torch's pipes.
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """The type."""
@@ -82,21 +85,20 @@ def _refuse_options(given: dict[str, Any]) -> None:
 
 
 def refuse_second_sharding() -> None:
-    """Raise if one of Accelerate's dividing loaders is on the stack of the caller.
-
-    `accelerator.prepare` makes them from any `DataLoader` over an `IterableDataset`. The stack of
-    the call that asks for an epoch or an iterator is the only place that shows them.
-    """
+    """Raise if one of Accelerate's dividing loaders is on the stack of the caller."""
+    # The stack of the call that asks for an epoch or an iterator is all that shows them.
     for accelerate, loader in _loaders_on_stack():
-        _refuse_division(accelerate, loader)
+        for name, fault in _DIVIDING.items():
+            # Their `__class__` claims to be the wrapped loader's; `type` tells the truth.
+            if issubclass(type(loader), getattr(accelerate, name)):
+                raise ValueError(
+                    "this data set deals its rows to ranks by itself, and Accelerate's "
+                    f"{name} {fault} would never be read. {_WAY_OUT}"
+                )
 
 
 def num_dropped_by_accelerate(dataset: object) -> int:
-    """Return how many batches the loader that asks for an iterator of `dataset` will drop.
-
-    `accelerate.skip_first_batches` makes such loaders, for resuming. They do not tell the data set,
-    which could leave those batches out unread.
-    """
+    """Return how many batches of `dataset` a loader of `accelerate.skip_first_batches` drops."""
     if in_worker():
         return 0
     for accelerate, loader in _loaders_on_stack():
@@ -114,23 +116,6 @@ def _loaders_on_stack() -> Iterator[tuple[Any, object]]:
         if frame.f_globals.get("__name__") == _ACCELERATE:
             yield accelerate, frame.f_locals.get("self")
         frame = frame.f_back
-
-
-def _refuse_division(accelerate: Any, loader: object) -> None:
-    # Their `__class__` claims to be the wrapped loader's; `type` tells the truth.
-    kind = type(loader)
-    if issubclass(kind, accelerate.DataLoaderDispatcher):
-        raise ValueError(
-            "this data set deals its rows to ranks by itself, and Accelerate's "
-            "DataLoaderDispatcher (dispatch_batches) reads it on rank 0 only: the other ranks' "
-            f"rows would never be read. {_WAY_OUT}"
-        )
-    if issubclass(kind, accelerate.IterableDatasetShard):
-        raise ValueError(
-            "this data set deals its rows to ranks by itself, and Accelerate's "
-            "IterableDatasetShard (dispatch_batches=False or split_batches) divides them among "
-            f"ranks a second time: most rows would never be read. {_WAY_OUT}"
-        )
 
 
 def _self_of(frame: FrameType | None, method: str) -> object:
@@ -156,13 +141,8 @@ def refuse_second_batching(dataset: object) -> None:
 
 
 def num_workers_of_caller(dataset: object) -> int:
-    """Return the number of workers of the DataLoader that asks for the length of `dataset`.
-
-    `len(loader)` calls `len(loader.dataset)` without naming the loader. The number of workers
-    affects the number of batches, so this looks at the callers of the caller: first come the
-    `__len__` of subclasses, and of data sets that read this one, then that of the loader. It
-    returns 0 if there is no loader.
-    """
+    """Return the workers of the DataLoader that asks for the length of `dataset`; 0 without one."""
+    # First come the `__len__` of subclasses, and of data sets that read this one.
     frame = sys._getframe(1).f_back
     while (caller := _self_of(frame, "__len__")) is not None:
         if isinstance(caller, DataLoader):

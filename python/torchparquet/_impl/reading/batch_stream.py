@@ -16,11 +16,12 @@ from torchparquet._impl.native import BatchReader, ReaderMemory, ReaderSpec, Rea
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.reading import interpreter_exit
 from torchparquet._impl.reading.null_values import with_way_out
-from torchparquet._impl.reading.reader_arguments import first_steps, native_share
+from torchparquet._impl.reading.reader_arguments import native_shares
 from torchparquet._impl.reading.stream import Stream
 from torchparquet.errors import NullValueError
 
 if TYPE_CHECKING:
+    from torchparquet._impl.plan.claims import Claims
     from torchparquet._impl.plan.share import Share
     from torchparquet._impl.reading.stream_parts import StreamParts
 
@@ -85,13 +86,14 @@ class BatchStream(Stream):
         self.num_threads = num_threads
         self.max_memory_bytes = max_memory_bytes
         self.reading: Reading | None = None
-        first, *beside = [native_share(parts.manifest, lane) for lane in lanes]
+        first, *beside = native_shares(parts.row_groups, lanes)
+        self._claims = lanes[0].claims
         spec = ReaderSpec(
             files=parts.files,
             share=first,
             beside=beside,
             batch_rows=sum(lane.batch_size or 0 for lane in lanes),
-            batch_sizes=lanes[0].batch_sizes,
+            batch_sizes=lanes[0].batch_sizes if self._claims is None else (),
             fields=parts.field_specs,
             columns=parts.column_specs,
             selections=parts.selections,
@@ -120,7 +122,6 @@ class BatchStream(Stream):
         self._lent = LentSlabs(slab_bytes, pin_memory) if lends else None
         self._pins_memory = pin_memory
         self._packs_items = packs_items or pin_memory
-        self._first: Any = None
         self._started = False
         self._ended = False
         self._closed = False
@@ -129,6 +130,7 @@ class BatchStream(Stream):
         self._fields = parts.fields
         self._is_encrypted = parts.is_encrypted
         self._has_announced = parts.reading is None
+        self._row_groups = parts.row_groups
         interpreter_exit.close_before(self)
 
     def __next__(self) -> Batch:
@@ -155,7 +157,9 @@ class BatchStream(Stream):
         if self._ended:
             raise StopIteration
         self.start()
-        taken = self._first or self._reader.next(self._run_batches, self._views.pieces)
+        if self._claims is not None:
+            self._claim(self._claims)
+        taken = self._reader.next(self._run_batches, self._views.pieces)
         if taken is None:
             self._ended = True
             self.close()
@@ -165,9 +169,7 @@ class BatchStream(Stream):
             unused = iter(slabs)
             # At once, since an exception may come before and after.
             self._run = _Run(slabs, unused, self._views.cut_all(unused, num_rows))
-            self._first = None
             return next(self._run.batches)
-        self._first = None
         pieces = self._pieces(slabs[0])
         if items and self._packs_items:
             packed = PackedItems(items, self._pins_memory)
@@ -199,13 +201,16 @@ class BatchStream(Stream):
             for _ in range(self._reader.max_slabs):
                 self._lend(self._lent)
 
-    def wait_for_first(self) -> None:
-        """Wait for the first batch; `next` then returns it without a wait.
-
-        Call this from another thread than the loop's, after `start`. It runs no code of torch,
-        which would use the current device of that thread.
-        """
-        self._first = self._reader.next(self._run_batches, self._views.pieces)
+    def _claim(self, claims: Claims) -> None:
+        """Take row groups until the next batch is in them, with a further one to read meanwhile."""
+        reader = self._reader
+        while reader.wants_claim:
+            number = reader.num_claims
+            position = claims.at(number)
+            if position is None:
+                reader.end_claims(claims.drops_last)
+            else:
+                reader.claim(number, position)
 
     @property
     def num_taken(self) -> int:
@@ -217,8 +222,7 @@ class BatchStream(Stream):
 
     @property
     def _num_at_hand(self) -> int:
-        first = 0 if self._first is None else len(self._first[0])
-        return first + length_hint(self._run.unused)
+        return length_hint(self._run.unused)
 
     def _pieces(self, memory: Any) -> Sequence[Tensor]:
         if self._lent is None:
@@ -244,7 +248,7 @@ class BatchStream(Stream):
         """Ask for the first bytes of the stream that this one's memory goes to."""
         self._has_announced = True
         if shares:
-            self._reader.announce(first_steps(self._manifest, shares))
+            self._reader.announce(native_shares(self._row_groups, shares))
 
     def close(self) -> None:
         """Join the threads and give up the batches in flight. Idempotent."""

@@ -17,72 +17,56 @@ if TYPE_CHECKING:
     from torchparquet._impl.files.manifest import Manifest
     from torchparquet._impl.plan.share import Share
 
-# Chunks or windows of each share that are asked for ahead of an epoch, if there is room.
-_FIRST_STEPS = 16
 _NONE = np.zeros(0, np.int64)
 _NO_WINDOWS = Windows(_NONE, np.zeros(0, np.uint64), _NONE, _NONE)
 
 
-def native_share(manifest: Manifest, share: Share) -> native.Share:
-    """Return a share of the plan as the native reader's."""
-    row_group = share.row_group
-    windows = share.windows
-    is_selected = manifest.selection is not None
+def native_row_groups(manifest: Manifest) -> native.RowGroups:
+    """Return the row groups of a manifest as the native reader takes them."""
     packed = manifest.packed
-    first_row = manifest.row_group_first_row[row_group]
-    if not is_selected:
-        first_row = first_row + share.row_begin
-    if windows is None:
-        windows = _NO_WINDOWS
-    return native.Share(
-        rank=share.index,
-        world_size=share.num_shares,
-        chunk_file=manifest.row_group_file[row_group],
-        chunk_row_group=manifest.row_group_in_file[row_group],
-        chunk_begin=share.row_begin,
-        chunk_num_rows=share.num_rows,
-        chunk_first_row_id=first_row,
-        chunk_valid=share.valid,
-        window_num_chunks=windows.num_chunks,
-        window_key=windows.key,
-        window_begin=windows.begin,
-        window_end=windows.end,
-        chunk_selection=row_group if is_selected else _NONE,
-        chunk_sequences=_NONE if packed is None else packed.num_units[row_group],
+    return native.RowGroups(
+        file=manifest.row_group_file,
+        in_file=manifest.row_group_in_file,
+        first_row=manifest.row_group_first_row,
+        num_sequences=None if packed is None else packed.num_units,
+        are_selected=manifest.selection is not None,
     )
 
 
-def first_steps(
-    manifest: Manifest, shares: Sequence[Share]
-) -> list[list[tuple[int, int, int, int, int]]]:
-    """Return the chunks that the native reader reads first, those at once together.
+def native_shares(row_groups: native.RowGroups, shares: Sequence[Share]) -> list[native.Share]:
+    """Return shares of the plan as the native reader's, with one sequence for all."""
+    sequences: dict[int, native.Sequence] = {}
+    return [_native_share(row_groups, share, sequences) for share in shares]
 
-    A chunk is its file, its row group, its first row, its rows and the number of its selection.
-    """
-    steps = []
-    for number in range(_FIRST_STEPS):
-        for share in shares:
-            windows = share.windows
-            if windows is None:
-                chunks = slice(number, number + 1)
-            else:
-                ends = windows.num_chunks[: number + 1].cumsum()
-                if number >= len(ends):
-                    continue
-                chunks = slice(int(ends[number] - windows.num_chunks[number]), int(ends[number]))
-            row_groups = share.row_group[chunks]
-            is_selected = manifest.selection is not None
-            columns = (
-                manifest.row_group_file[row_groups],
-                manifest.row_group_in_file[row_groups],
-                share.row_begin[chunks],
-                share.num_rows[chunks],
-                row_groups if is_selected else np.full_like(row_groups, -1),
-            )
-            step = list(zip(*(column.tolist() for column in columns), strict=True))
-            if step:
-                steps.append(step)
-    return steps
+
+def _native_share(
+    row_groups: native.RowGroups, share: Share, sequences: dict[int, native.Sequence]
+) -> native.Share:
+    order, further = share.sequence, share.further
+    if id(order) not in sequences:
+        sequences[id(order)] = native.Sequence(
+            row_groups=row_groups,
+            row_group=order.row_group,
+            begin=order.row_begin,
+            num_rows=order.num_rows,
+        )
+    windows = _NO_WINDOWS if share.windows is None else share.windows
+    return native.Share(
+        sequence=sequences[id(order)],
+        rank=share.index,
+        world_size=share.num_shares,
+        dealt_rows=share.dealt_rows,
+        skipped_rows=share.skipped_rows,
+        row_group=further.row_group,
+        begin=further.row_begin,
+        num_rows=further.num_rows,
+        valid=further.valid,
+        window_rows=windows.stored_rows,
+        window_key=windows.key,
+        window_begin=windows.begin,
+        window_end=windows.end,
+        is_claimed=share.claims is not None,
+    )
 
 
 def native_selections(manifest: Manifest) -> native.Selections | None:

@@ -17,6 +17,7 @@ from torchparquet._impl.reading.reader_arguments import (
     bit_pattern,
     bit_patterns,
     field_spec,
+    native_row_groups,
     native_selections,
     pack_request,
 )
@@ -74,6 +75,7 @@ class StreamParts:
             decryption=decryption,
             **options,
         )
+        self.row_groups = native_row_groups(manifest)
         self.selections = native_selections(manifest)
         given = with_row_fields(fields, row_ids=row_ids, row_valid=row_valid)
         self.names = batch_names(given)

@@ -25,20 +25,20 @@ class WindowRows(NamedTuple):
 def delivered_rows(share: Share) -> Iterator[WindowRows]:
     """Yield the rows of a share, window by window."""
     windows = share.windows
-    counts = np.ones(len(share.num_rows), np.int64) if windows is None else windows.num_chunks
+    all_chunks, counts = share.in_windows()
     chunk = first = 0
     for window, count in enumerate(counts.tolist()):
-        chunks = slice(chunk, chunk + count)
-        rows = share.num_rows[chunks]
-        row_group = np.repeat(share.row_group[chunks], rows)
+        chunks = all_chunks.pick(slice(chunk, chunk + count))
+        rows = chunks.num_rows
+        row_group = np.repeat(chunks.row_group, rows)
         # For each chunk 0, 1, 2, ...
         within = np.arange(len(row_group)) - np.repeat(np.cumsum(rows) - rows, rows)
-        row = np.repeat(share.row_begin[chunks], rows) + within
+        row = np.repeat(chunks.row_begin, rows) + within
         order = np.arange(len(row_group))
         if windows is not None and len(row_group):
             permuted = window_order(int(windows.key[window]), len(row_group))
             order = permuted[int(windows.begin[window]) : int(windows.end[window])].astype(np.int64)
-        valid = np.repeat(share.valid[chunks], rows)
+        valid = np.repeat(chunks.valid, rows)
         yield WindowRows(row_group[order], row[order], first + order, valid[order])
         chunk, first = chunk + count, first + len(order)
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from torchparquet._impl.batches.batch_rows import element_mask_owner, num_rows_of
+from torchparquet._impl.plan.ranges import Ranges
+from torchparquet._impl.plan.share import Share
 from torchparquet._impl.reading.stream import Stage, Stream
 from torchparquet._impl.reading.stream_parts import ROW_VALID
 from torchparquet._impl.sequences.by_length import batches_of, padded
@@ -23,7 +25,6 @@ from torchparquet.jagged import Jagged
 if TYPE_CHECKING:
     from torchparquet._impl.batches.tensors import Batch
     from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.plan.share import Share
     from torchparquet._impl.reading.streams import StreamOpener
     from torchparquet.options import ByLength
 
@@ -79,13 +80,12 @@ class GroupedOpener:
 
 def _row_groups(share: Share) -> list[list[int]]:
     """Return the row groups of each window, or of each chunk without windows."""
-    windows = share.windows
-    counts = [1] * len(share.num_rows) if windows is None else windows.num_chunks.tolist()
+    chunks, counts = share.in_windows()
     found, end = [], 0
-    for count in counts:
+    for count in counts.tolist():
         begin, end = end, end + count
-        has_rows = share.num_rows[begin:end] > 0
-        found.append(list(dict.fromkeys(share.row_group[begin:end][has_rows].tolist())))
+        has_rows = chunks.num_rows[begin:end] > 0
+        found.append(list(dict.fromkeys(chunks.row_group[begin:end][has_rows].tolist())))
     return found
 
 
@@ -93,16 +93,8 @@ def _whole_row_groups(manifest: Manifest, share: Share) -> Share:
     """Return the share of rows that a share of batches needs."""
     row_group = np.array(list(chain.from_iterable(_row_groups(share))), np.int64)
     num_rows = manifest.row_group_num_rows[row_group]
-    return replace(
-        share,
-        batch_size=None,
-        row_group=row_group,
-        row_begin=np.zeros_like(row_group),
-        num_rows=num_rows,
-        valid=np.ones(len(row_group), bool),
-        windows=None,
-        batch_sizes=num_rows,
-    )
+    sequence = Ranges.whole(row_group, num_rows)
+    return Share(0, 1, None, sequence, int(num_rows.sum()), Ranges.none(), None, num_rows)
 
 
 class GroupedStream(Stage):

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.checks import checked_int, listed, shown
+from torchparquet._impl.files.discovery import SourceArgument
+from torchparquet._impl.files.footers.decryption import FileKeys
+from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import open_manifest
+from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.files.remote.urls import is_remote_url
-from torchparquet._impl.functions.transforms import Transforms
+from torchparquet._impl.functions.decoders import Decoder
+from torchparquet._impl.functions.transforms import Processor, Transform, Transforms
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions, check_dynamic
-from torchparquet._impl.ranks.shared_work import done_once
-from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW, window_memory
+from torchparquet._impl.ranks.sharding import Membership
+from torchparquet._impl.reading.read_options import ReadOptions
+from torchparquet._impl.reading.streams import StreamOpener
+from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW, WindowMemory, window_memory
 from torchparquet._impl.reading.word_pass import WordPass
 from torchparquet._impl.rows.filters import both
 from torchparquet._impl.rows.select_rows import RowArguments, select_rows
@@ -25,17 +32,6 @@ from torchparquet._impl.sequences.length_pass import LengthPass, pack_rows
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.tables.sources import table_source
 from torchparquet.options import Ahead, ByLength, Pack
-
-if TYPE_CHECKING:
-    from torchparquet._impl.batches.fields import Field
-    from torchparquet._impl.files.discovery import SourceArgument
-    from torchparquet._impl.files.footers.decryption import FileKeys
-    from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.files.remote.storage import StorageArguments
-    from torchparquet._impl.functions.decoders import Decoder
-    from torchparquet._impl.functions.transforms import Processor, Transform
-    from torchparquet._impl.ranks.membership import Membership
-    from torchparquet._impl.reading.read_options import ReadOptions
 
 
 def checked_count(name: str, value: object) -> int | None:
@@ -49,21 +45,13 @@ def check_together(
     *,
     pack: Pack | None,
     by_length: ByLength | None,
-    num_epochs: int | None,
-    limit_steps: int | None,
 ) -> None:
     """Check the options that exclude each other."""
     if pack is not None and not isinstance(pack, Pack):
         raise TypeError(f"pack must be a Pack or None, got {shown(pack)}")
     canonical = plan.order.canonical_world_size
     if plan.even == "dynamic":
-        check_dynamic(
-            {
-                "canonical_world_size": (canonical, None),
-                "num_epochs": (num_epochs, 1),
-                "limit_steps": (limit_steps, None),
-            }
-        )
+        check_dynamic({"canonical_world_size": (canonical, None)})
     elif membership.ranks.store is not None:
         raise ValueError(f'Ranks(store=...) needs even="dynamic", got even={plan.even!r}')
     if by_length is None:
@@ -81,24 +69,17 @@ def check_together(
 
 @dataclass(frozen=True)
 class Source:
-    """Files or data in memory, and which of their rows are read.
-
-    Attributes:
-        membership: The ranks, one of which asks a store for all.
-        num_threads: Threads that read footers; None for the number of processors.
-    """
+    """Files or data in memory, and which of their rows are read."""
 
     paths: SourceArgument
     rows: RowArguments
     keys: FileKeys | None
     storage: StorageArguments
-    membership: Membership
-    num_threads: int | None
+    num_threads: int | None  # that read footers; None for the number of processors
 
     def open(self, *, with_sizes: bool) -> Manifest:
         """Return the manifest of the row groups and rows that are left."""
-        storage = self.shared_storage
-        paths, rows = self.paths, self.rows
+        storage, paths, rows = self.storage, self.paths, self.rows
         table = table_source(paths)
         if table is not None:
             if storage.filesystem is None and not storage.of_store:
@@ -127,16 +108,10 @@ class Source:
             return manifest
         return replace(self, rows=RowArguments()).open(with_sizes=False)
 
-    @property
-    def shared_storage(self) -> StorageArguments:
-        """The store's options, by which one of the ranks asks it for all."""
-        share = None if self.membership.is_alone else partial(_shared, self.membership)
-        return replace(self.storage, share=share)
-
     def word_pass(self, manifest: Manifest, reading: ReadOptions) -> WordPass:
         """Return what finds the words of columns whose vocabulary is not stated."""
         whole = partial(self.open_whole, manifest)
-        return WordPass(whole, reading, self.keys, self.shared_storage)
+        return WordPass(whole, reading, self.keys, self.storage)
 
     def samples(
         self,
@@ -150,15 +125,11 @@ class Source:
             return manifest, manifest
         if isinstance(sample, ByLength):
             manifest = manifest.keep(manifest.row_group_num_rows > 0)
-        length_pass = LengthPass(manifest, reading, self.keys, self.shared_storage)
+        length_pass = LengthPass(manifest, reading, self.keys, self.storage)
         if isinstance(sample, ByLength):
             return manifest, group_rows(length_pass, sample, fields)
         packed = pack_rows(length_pass, fields)
         return packed, packed
-
-
-def _shared(membership: Membership, what: str, work: Callable[[], bytes]) -> bytes:
-    return done_once(membership.peers(), what, work)
 
 
 def transforms_of(
@@ -190,38 +161,32 @@ def _refuse_repeated(adding: str, names: Sequence[str]) -> None:
         raise ValueError(f"{adding} adds keys that columns have too, rename those: {repeated}")
 
 
-def window_of_row_groups(
-    rows: Manifest,
-    fields: tuple[Field, ...],
-    plan: PlanOptions,
-    reading: ReadOptions,
-    window: tuple[int, int] | None,
-    *,
-    row_ids: bool,
-) -> tuple[int, int] | None:
-    """Return the window of batches by length, whose row groups are read whole.
+def _window_memory(streams: StreamOpener, rows_of_batch: int) -> WindowMemory:
+    return window_memory(
+        streams.fields,
+        rows_of_batch,
+        streams.options.memory_per_worker(1),
+        row_ids=streams.row_ids,
+        row_valid=streams.row_valid,
+    )
 
-    Half of the memory is for those that are decoded meanwhile.
-    """
+
+def window_of_row_groups(
+    streams: StreamOpener, plan: PlanOptions, window: tuple[int, int] | None
+) -> tuple[int, int] | None:
+    """Return the window of batches by length: half the memory is for what is decoded meanwhile."""
     if not plan.shuffle or window == (0, 0):
         return window
     if window is not None and window[1]:
         raise ValueError("shuffle_window counts row groups where batches are by length")
-    largest_first = np.sort(rows.row_group_num_rows)[::-1]
-    memory = window_memory(
-        fields,
-        int(largest_first[0]),
-        reading.memory_per_worker(1),
-        row_ids=row_ids,
-        row_valid=False,
-    )
+    largest_first = np.sort(streams.manifest.row_group_num_rows)[::-1]
+    memory = _window_memory(streams, int(largest_first[0]))
     ends = np.cumsum(largest_first).tolist()
     fitting = max(1, sum(1 for end in ends if memory.fits(end, 0, 0.5)))
     if window is None:
         default = DEFAULT_WINDOW if fitting == len(ends) else min(DEFAULT_WINDOW, fitting)
         return default, 0
-    num_chunks = min(window[0], len(ends))
-    if num_chunks > fitting:
+    if min(window[0], len(ends)) > fitting:
         raise ValueError(
             f"shuffle_window must fit half of max_memory, {memory.max_memory_bytes} bytes, where "
             f"batches are by length: {fitting} row groups do, got {window[0]}"
@@ -231,27 +196,19 @@ def window_of_row_groups(
 
 def make_planner(
     samples: Manifest,
-    fields: tuple[Field, ...],
+    streams: StreamOpener,
     plan: PlanOptions,
-    reading: ReadOptions,
-    *,
     window: tuple[int, int] | None,
     limit_steps: int | None,
-    row_ids: bool,
     row_group_bytes: Int64Array | None,
 ) -> EpochPlanner:
-    """Return what plans epochs; raises if the window does not fit the memory."""
+    """Return what plans epochs of samples; raises if the window does not fit the memory."""
+    rows_of_batch = plan.batch_size or int(samples.row_group_num_rows.max())
     planner = EpochPlanner(
         samples.row_group_num_rows,
         plan,
         requested_window=(0, 0) if plan.even == "dynamic" else window,
-        window_memory=window_memory(
-            fields,
-            plan.batch_size or int(samples.row_group_num_rows.max()),
-            reading.memory_per_worker(1),
-            row_ids=row_ids,
-            row_valid=plan.even == "pad",
-        ),
+        window_memory=_window_memory(streams, rows_of_batch),
         limit_steps=limit_steps,
         row_group_bytes=row_group_bytes,
     )

@@ -5,40 +5,43 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 from torch.utils.data import get_worker_info
 
-from torchparquet._impl.batches.fields import Field, columns_digest
+from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.functions.batch_seed import mixed_seed
 from torchparquet._impl.functions.function_pools import FunctionPool
 from torchparquet._impl.metrics.read_totals import ReadTotals
-from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.plan.claims import Claims
+from torchparquet._impl.plan.plan_options import Topology
 from torchparquet._impl.ranks.agreement import RankNote, warn_of_early_end
 from torchparquet._impl.ranks.loaders import refuse_second_sharding
 from torchparquet._impl.ranks.sharding import in_worker, is_distributed
 from torchparquet._impl.reading.function_stages import AheadStage, FunctionStage
+from torchparquet._impl.session.iteration import Iteration
 from torchparquet._impl.session.planner import Place
 from torchparquet._impl.session.session import Session, Start
 from torchparquet._impl.session.session_iterator import SessionIterator
+from torchparquet._impl.session.shared_cursor import Pass, join_pass
 from torchparquet._impl.session.state import (
-    Identity,
     OtherData,
     State,
     dump,
+    identity_of,
     of_data,
     parse,
-    shortened_names,
 )
 from torchparquet.errors import users_level
 
 if TYPE_CHECKING:
     from torchparquet._impl.batches.tensors import Batch
     from torchparquet._impl.functions.transforms import Transforms
-    from torchparquet._impl.ranks.membership import Membership
+    from torchparquet._impl.ranks.sharding import Membership
     from torchparquet._impl.reading.function_stages import Surroundings
     from torchparquet._impl.reading.stream import Stream
     from torchparquet._impl.reading.streams import StreamOpener
@@ -54,7 +57,8 @@ class DatasetSession(Session[Place]):
     Attributes:
         membership: The ranks that read the data set, and this process among them.
         num_epochs: How many epochs one iteration reads; None for all that follow.
-        looked_at: The pass of the latest iteration of `even="dynamic"`, until it takes its epoch.
+        looked_at: What the latest iteration reads, and its claims, until it takes its epoch: by
+            process, so that a fork does not read what its parent took.
     """
 
     _of_process = (*Session._of_process, "looked_at", "_pool", "_totals")
@@ -68,8 +72,6 @@ class DatasetSession(Session[Place]):
         *,
         num_epochs: int | None,
         transforms: Transforms | None,
-        kind: Callable[[DatasetSession, tuple[Any, int]], SessionIterator[Batch, Place]],
-        is_dynamic: bool,
         ahead: Ahead | None = None,
     ) -> None:
         """Stand before the first iteration; see the attributes."""
@@ -80,41 +82,15 @@ class DatasetSession(Session[Place]):
         self.streams = streams
         self.num_epochs = num_epochs
         self.transforms = transforms
-        self._kind = kind
-        self.is_dynamic = is_dynamic
+        self.is_dynamic = planner.options.even == "dynamic"
         self._ahead = ahead
-        self._identity = self._make_identity()
+        self._identity = identity_of(streams.manifest, streams.fields, planner.options)
         self._told_of_early_end = self._told_of_cuts = False
-
-    def _make_identity(self) -> Identity:
-        fields = self.streams.fields
-        options, manifest = self.planner.options, self.streams.manifest
-        return Identity(
-            manifest.content_fingerprint,
-            columns_digest(fields),
-            shortened_names([field.name for field in fields]),
-            table="" if manifest.table is None else manifest.table.identity,
-            files={
-                "files": len(manifest.files),
-                "row groups": manifest.num_row_groups,
-                "rows": manifest.num_rows,
-                "names": shortened_names(manifest.names),
-            },
-            order={
-                "shuffle": options.shuffle,
-                "seed": options.seed,
-                "even": options.even,
-                "drop_last": options.drop_last,
-                "balance": options.order.balance,
-                "within_rank": options.order.within_rank,
-                "canonical_world_size": options.order.canonical_world_size,
-            },
-        )
 
     def _enter_process(self) -> None:
         super()._enter_process()
         self._totals = ReadTotals()
-        self.looked_at: Any = None
+        self.looked_at: tuple[object, Claims | None] = (None, None)
         self._pool: FunctionPool | None = None
 
     def __copy__(self) -> Self:
@@ -152,7 +128,7 @@ class DatasetSession(Session[Place]):
         It takes no epoch of the data set. If nothing of the epoch is left, it is in the next one.
         """
         self.refuse_dynamic("length")
-        iteration = self._kind(self, (state, epoch))
+        iteration = Iteration(self, (state, epoch))
         iteration.begin()
         return iteration
 
@@ -191,7 +167,8 @@ class DatasetSession(Session[Place]):
 
     def end_epoch(self, place: Place) -> None:
         """Log once, after the last batch of this rank, that other ranks have more."""
-        if not self.planner.options.steps_may_differ or self._told_of_early_end:
+        is_told = self.is_dynamic or self._told_of_early_end
+        if not self.planner.options.steps_may_differ or is_told:
             return
         if not in_worker() and is_distributed():
             self._told_of_early_end = True
@@ -204,7 +181,8 @@ class DatasetSession(Session[Place]):
         if options.batch_size is not None or options.even != "split" or self._told_of_cuts:
             return
         rows = self.streams.manifest.row_group_num_rows
-        for share in self.planner.shares(place, topology):
+        for planned in self.planner.shares(place, topology):
+            share = planned.chunks
             cut = np.flatnonzero((share.num_rows > 0) & (share.num_rows < rows[share.row_group]))
             if len(cut) and not place.window[1]:
                 self._told_of_cuts = True
@@ -254,21 +232,46 @@ class DatasetSession(Session[Place]):
         """Return where an iteration begins."""
         if iteration.led_at is None:
             resolved = partial(self._resolved, topology=topology)
-            return self.begin(iteration.progress, resolved)
+            place = self.begin(iteration.progress, resolved)
+            if place.claims is not None:
+                of = os.getpid(), place.epoch, place.claims.before
+                self.looked_at = of, place.claims
+            return place
         state, epoch = iteration.led_at
         start = None if state is None else Start(None, self.read_state(state))
         return self._resolved(start, epoch, topology)
 
     def _resolved(self, start: Start | None, epoch: int, topology: Topology) -> Place:
         if start is None or start.state is None:
-            return self.planner.begin(epoch, topology, 0 if start is None else start.step)
-        place = self.planner.resume(start.state, topology)
+            step = 0 if start is None else start.step
+            return self._claiming(self.planner.begin(epoch, topology, step))
+        state = start.state
+        place = self.planner.resume(state, topology)
+        if place is not None:
+            return self._claiming(place, state.taken)
         # After the last batch of its epoch a state leads to the next one.
-        return place or self.planner.begin(start.state.epoch + 1, topology)
+        return self._claiming(self.planner.begin(state.epoch + 1, topology))
+
+    def _claiming(self, place: Place, taken: Sequence[int] | None = None) -> Place:
+        """Return the place with what takes row groups of its epoch, where none are dealt."""
+        if not self.is_dynamic:
+            return place
+        looked_at, of_look = self.looked_at
+        if looked_at == (os.getpid(), place.epoch, taken) and not self.has_look:
+            return place._replace(claims=of_look)
+        options, num_positions = self.planner.options, self.streams.manifest.num_row_groups
+        identity = [self._identity, options.batch_size]
+        joined = Pass(identity, place.epoch, num_positions, taken)
+        claims = Claims(
+            partial(join_pass, joined, self.membership),
+            taken,
+            drops_last=options.drop_last,
+        )
+        return place._replace(claims=claims)
 
     def begin_after(self, progress: Any, place: Place, topology: Topology) -> Place:
         """Return the start of the epoch after that of `place`, within the same iteration."""
-        following = self.planner.begin(place.epoch + 1, topology)
+        following = self._claiming(self.planner.begin(place.epoch + 1, topology))
         self.follow_progress(progress)
         self.number_next(progress, following.epoch)
         return following
@@ -300,8 +303,9 @@ class DatasetSession(Session[Place]):
                 "a data set with batch_size=ByLength(...) has no rows one by one, and no mix "
                 "within batches; give it a number of rows"
             )
-        if self.is_dynamic:
-            return 0, None
+        if position.claims is not None:
+            share = self.planner.present_plan(position).claimed(position.claims)
+            return share.rows_of_first(position.steps) + position.num_rows, None
         return self.planner.rows(position, self.topology(worker))
 
     def end_rows(self, num_workers: int) -> int:
@@ -335,15 +339,16 @@ class DatasetSession(Session[Place]):
 
     def state_of_start(self, start: Start | None) -> dict[str, Any]:
         """Return the state of the next iteration's beginning."""
-        self.refuse_dynamic("state")
         if start is not None and start.state is not None:
             return dump(start.state, self._identity)
         return self.state_of(self.next_place())
 
     def state_of(self, position: Place) -> dict[str, Any]:
         """Return the state of a place."""
-        self.refuse_dynamic("state")
-        return dump(self.planner.state_of(position, _own_worker()), self._identity)
+        state = self.planner.state_of(position, _own_worker())
+        if self.is_dynamic:
+            state = replace(state, rank=self.topology().rank)
+        return dump(state, self._identity)
 
     def state_of_row(self, position: Place, used: int, taken: int) -> dict[str, Any]:
         """Return a state for mixes of rows: within a batch, and after rows of the epoch."""
@@ -366,12 +371,11 @@ class DatasetSession(Session[Place]):
 
     def load_state_dict(self, state: dict[str, Any], other_data: OtherData = "error") -> None:
         """Make the next iteration, and the one under way, resume at `state`."""
-        self.refuse_dynamic("state")
         if other_data not in get_args(OtherData):
             raise ValueError(f'other_data must be "error" or "next_epoch", got {other_data!r}')
         known = state if other_data == "error" else of_data(state, self._identity)
         parsed = self.read_state(known)
-        if known is state or state.get("data") == self._identity.data:
+        if known is state or state.get("data") == self._identity["data"]:
             self.load(parsed)
             return
         is_unread = all(leg.num_steps == leg.num_rows == 0 for leg in parsed.legs)

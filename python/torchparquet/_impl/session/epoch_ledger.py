@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import functools
 import hashlib
@@ -10,6 +11,7 @@ import secrets
 import tempfile
 import threading
 import weakref
+from collections.abc import Sequence
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import DupFd, ForkingPickler
 from typing import Any, NamedTuple
@@ -48,17 +50,11 @@ class Claim(NamedTuple):
 
 
 class EpochLedger:
-    """Numbers the iterations over a data set: each is the next epoch.
-
-    The DataLoader workers of one iteration count as one. They and the process that started them
-    share the ledger; every other process that gets a copy (a rank that was spawned or forked with
-    the data set, say) counts on by itself.
-    """
+    """Numbers the iterations over a data set, of this process and its workers: each is an epoch."""
 
     def __init__(self) -> None:
         """Start at epoch 0."""
-        self._shared = _SharedWords.new()
-        self._owner_pid = os.getpid()
+        self._shared = _new_words()
         self._join()
 
     def _join(self) -> None:
@@ -92,7 +88,9 @@ class EpochLedger:
         worker = get_worker_info()
         assert worker is not None  # noqa: S101
         # All workers of one iteration see the same base seed. Those of another may see it too.
-        identity = f"{worker.seed - worker.id} {worker.num_workers} {_loader_of(worker.id)}"
+        # A loader starts them one after another, so this is the same for all of one iteration.
+        started = [(thread, number - worker.id) for thread, number in _own_start]
+        identity = f"{worker.seed - worker.id} {worker.num_workers} {started}"
         return begin_iteration(self._words(), _key(identity.encode()), worker.id)
 
     def enter(self, claim: Claim) -> int:
@@ -115,12 +113,8 @@ class EpochLedger:
 
     def own(self) -> None:
         """Make sure that only this process and the workers it starts use the ledger."""
-        if in_worker() or self._owner_pid == os.getpid():
-            return
-        inherited = self._shared.view
-        self._shared = _SharedWords.new()
-        self._shared.view[:] = inherited
-        self._owner_pid = os.getpid()
+        if not in_worker() and self._shared.owner_pid != os.getpid():
+            self._shared = copy.copy(self._shared)
 
     def __getstate__(self) -> dict[str, Any]:
         """Own the ledger before a spawned worker gets it."""
@@ -133,8 +127,6 @@ class EpochLedger:
         if start is not None:
             _own_start[:] = [start]
         self.__dict__.update(state)
-        if self._shared.is_copy:
-            self._owner_pid = -1
         self._join()
 
 
@@ -144,32 +136,17 @@ def _key(identity: bytes) -> int:
     return int.from_bytes(digest, "little") & (2**62 - 1) | 1 << 62
 
 
-class _Start(NamedTuple):
-    """The start of a process: the thread that started it, and how many it had started before."""
-
-    thread: str
-    number: int
-
-
 class _Starts(threading.local):
-    """Numbers the processes that one thread starts.
-
-    A loader starts its workers one after another on one thread. So the number less that of the
-    worker is the same for all workers of an iteration, and another for those of another iteration.
-    """
+    """Numbers the processes that one thread starts: workers of a loader have numbers in a row."""
 
     def __init__(self) -> None:
-        self._thread = secrets.token_hex(8)
-        self._number = 0
+        self.present = secrets.token_hex(8), 0  # the thread, and how many it has started
         self._latest: weakref.ref[Any] | None = None
 
     def next(self) -> None:
-        self._number += 1
+        self.present = self.present[0], self.present[1] + 1
 
-    def present(self) -> _Start:
-        return _Start(self._thread, self._number)
-
-    def of_spawned(self) -> _Start | None:
+    def of_spawned(self) -> tuple[str, int] | None:
         """Return the start of the process that is being spawned; None if none is."""
         started = get_spawning_popen()
         if started is None:
@@ -177,17 +154,12 @@ class _Starts(threading.local):
         if self._latest is None or self._latest() is not started:
             self._latest = weakref.ref(started)
             self.next()
-        return self.present()
+        return self.present
 
 
 _starts = _Starts()
-_own_start: list[_Start] = []  # that of this process, where it is known
+_own_start: list[tuple[str, int]] = []  # that of this process, where it is known
 _ledgers: weakref.WeakSet[EpochLedger] = weakref.WeakSet()
-
-
-def _loader_of(worker: int) -> str:
-    """Return what the workers of one iteration have in common, by the number of this one."""
-    return f"{_own_start[0].thread} {_own_start[0].number - worker}" if _own_start else ""
 
 
 def _before_fork() -> None:
@@ -199,7 +171,7 @@ def _before_fork() -> None:
 
 def _note_start() -> None:
     """Keep, in a forked child, the start that the thread has just made."""
-    _own_start[:] = [_starts.present()]
+    _own_start[:] = [_starts.present]
 
 
 @functools.cache
@@ -210,64 +182,43 @@ def _watch_forks() -> None:
 
 
 class _SharedWords:
-    """The words of an epoch ledger, int64, in memory that the workers of a process share.
+    """The words of a ledger, int64, in memory that workers share; a pickle gets a copy."""
 
-    Workers that are spawned get the memory itself. Whoever gets a pickle gets a copy that is not
-    shared; it holds the words that are not 0, which are few.
-    """
-
-    def __init__(self, view: NDArray[np.int64], descriptor: int | None = None) -> None:
-        """Take over `view`, and the descriptor of its memory if it is shared."""
-        self.view = view
+    def __init__(self, descriptor: int, owner_pid: int) -> None:
+        """Take over a descriptor of memory, which gets its size."""
         self._descriptor = descriptor
-        if descriptor is not None:
-            weakref.finalize(self, os.close, descriptor)
-
-    @classmethod
-    def new(cls) -> _SharedWords:
-        """Return the words of a ledger without entries."""
-        num_bytes = 8 * EPOCH_LEDGER_WORDS
-        try:
-            # Only pages that are written to take memory, and none of it counts against /dev/shm.
-            descriptor = _anonymous_file()
-            try:
-                os.ftruncate(descriptor, num_bytes)
-            except BaseException:
-                os.close(descriptor)
-                raise
-            return cls.of_descriptor(descriptor)
-        except OSError as error:
-            what = "the system gives no shared memory for the numbers of epochs"
-            message = f"{what} ({num_bytes} bytes): {error.strerror}"
-            if error.errno == errno.ENOMEM:
-                raise MemoryError(message) from error
-            raise OSError(error.errno, message) from error
-
-    @classmethod
-    def of_descriptor(cls, descriptor: int) -> _SharedWords:
-        """Return the words in the memory of an open descriptor, which they own from now on."""
-        try:
-            view = map_shared_words(descriptor)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return cls(view, descriptor)
-
-    @property
-    def is_copy(self) -> bool:
-        """True if no other process shares the words."""
-        return self._descriptor is None
+        self.owner_pid = owner_pid
+        weakref.finalize(self, os.close, descriptor)
+        # Only pages that are written to take memory, and none of it counts against /dev/shm.
+        os.ftruncate(descriptor, 8 * EPOCH_LEDGER_WORDS)
+        self.view: NDArray[np.int64] = map_shared_words(descriptor)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the words by value."""
         used = np.flatnonzero(self.view)
-        return _copied, (used, self.view[used])
+        return _new_words, (used, self.view[used])
 
     def reduce_for_process(self) -> tuple[Any, ...]:
         """Pickle the memory itself, for a process that multiprocessing starts."""
-        if self._descriptor is None:
-            return self.__reduce__()
-        return _received, (DupFd(self._descriptor),)
+        return _received, (DupFd(self._descriptor), self.owner_pid)
+
+
+def _new_words(used: Sequence[int] = (), values: Sequence[int] = ()) -> _SharedWords:
+    """Return words of this process: 0, but for those that are used."""
+    try:
+        words = _SharedWords(_anonymous_file(), os.getpid())
+    except OSError as error:
+        what = "the system gives no shared memory for the numbers of epochs"
+        message = f"{what} ({8 * EPOCH_LEDGER_WORDS} bytes): {error.strerror}"
+        if error.errno == errno.ENOMEM:
+            raise MemoryError(message) from error
+        raise OSError(error.errno, message) from error
+    words.view[np.asarray(used, dtype=np.int64)] = values
+    return words
+
+
+def _received(duplicate: Any, owner_pid: int) -> _SharedWords:  # multiprocessing has no type for it
+    return _SharedWords(duplicate.detach(), owner_pid)
 
 
 def _anonymous_file() -> int:
@@ -277,16 +228,6 @@ def _anonymous_file() -> int:
         pass
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
-
-
-def _copied(used: NDArray[np.int64], values: NDArray[np.int64]) -> _SharedWords:
-    words = np.zeros(EPOCH_LEDGER_WORDS, dtype=np.int64)
-    words[used] = values
-    return _SharedWords(words)
-
-
-def _received(duplicate: Any) -> _SharedWords:  # multiprocessing has no type for it
-    return _SharedWords.of_descriptor(duplicate.detach())
 
 
 # The pickler that multiprocessing starts processes with.

@@ -20,8 +20,8 @@ from torchparquet._impl.session.state import OtherData
 from torchparquet.errors import users_level
 
 if TYPE_CHECKING:
+    from torchparquet._impl.plan.plan_options import Topology
     from torchparquet._impl.plan.share import Share
-    from torchparquet._impl.plan.topology import Topology
     from torchparquet._impl.reading.stream import Stream
     from torchparquet._impl.session.dataset_session import DatasetSession
 
@@ -85,6 +85,10 @@ class Iteration(SessionIterator[Batch, Place]):
         stream = self._stream
         assert stream is not None  # noqa: S101
         batch = next(stream, None)
+        if batch is None and place.claims is not None:
+            # Nobody knew where the epoch ends for this rank.
+            self.progress.position = place._replace(end=place.steps)
+            return self._fetch()
         if batch is None:
             raise RuntimeError(
                 f"the epoch ended after {place.steps} batches of {place.end} that were planned"
@@ -117,7 +121,7 @@ class Iteration(SessionIterator[Batch, Place]):
         num_epochs = session.num_epochs
         follows = num_epochs is None or (place.epoch + 1) % num_epochs != 0
         # Who iterates once may not do so again. Who has done so twice goes on.
-        if not follows and place.epoch < (num_epochs or 0):
+        if place.claims is not None or (not follows and place.epoch < (num_epochs or 0)):
             return ()
         try:
             following = session.planner.begin(place.epoch + 1, self.topology)
@@ -152,6 +156,7 @@ class Iteration(SessionIterator[Batch, Place]):
     def _go_on(self, begun: Place) -> None:
         """Tell other ranks of an epoch that begins here, to look for theirs in its middle."""
         session = self._session
+        session.looked_at = None, None
         self._noted = begun.epoch
         session.rank_check.note_epoch(begun.epoch)
         num_steps = begun.end - begun.steps
@@ -181,7 +186,10 @@ class Iteration(SessionIterator[Batch, Place]):
         place = self._with_steps(self.begin())
         self._looks = self._begun is not None
         if self._looks and not self.is_held and self._may_end_apart(place):
-            self.take_epoch()
+            if place.claims is None:
+                self.take_epoch()
+            else:
+                self._agree(place)  # what is taken stays, and the next iteration reads it
         if self._begun is None and place.epoch != self._noted:
             self._go_on(place)  # a mix leads to another epoch
         if self._stream is None:
@@ -259,6 +267,7 @@ class Iteration(SessionIterator[Batch, Place]):
     def seek(self, step: int) -> None:
         """Make batch `step` of the epoch the next one; batches in between are not read."""
         session = self._session
+        session.refuse_dynamic("step to go to")
         place = session.planner.sought(self.begin(), self.topology, step)
         session.follow_progress(self.progress)
         self.progress.move(place)

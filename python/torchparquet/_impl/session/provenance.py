@@ -12,8 +12,8 @@ from torchparquet._impl.sequences.delivered_rows import first_rows
 
 if TYPE_CHECKING:
     from torchparquet._impl.files.manifest import Manifest
+    from torchparquet._impl.plan.plan_options import Topology
     from torchparquet._impl.plan.share import Share
-    from torchparquet._impl.plan.topology import Topology
 
 _MAX_SHOWN = 8
 

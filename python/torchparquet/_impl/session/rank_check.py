@@ -5,20 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, astuple
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from torchparquet._impl.plan.topology import Topology
+from torchparquet._impl.batches.fields import Field
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.plan.plan_options import Topology
 from torchparquet._impl.ranks.agreement import RankNote, begin_together, shortened, tell_failure
-from torchparquet._impl.ranks.job_start import Peers, job_start
+from torchparquet._impl.ranks.peers import Peers
+from torchparquet._impl.ranks.sharding import Membership
+from torchparquet._impl.session.planner import EpochPlanner, Place
 from torchparquet.errors import users_level
-
-if TYPE_CHECKING:
-    from torchparquet._impl.batches.fields import Field
-    from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.ranks.membership import Membership
-    from torchparquet._impl.session.planner import EpochPlanner, Place
 
 _BETWEEN = "-"  # the note of a rank that has ended an epoch
 _MAX_COLUMNS = 64  # that are compared one by one
@@ -26,27 +24,21 @@ _MAX_COLUMNS = 64  # that are compared one by one
 _Made = TypeVar("_Made")
 
 
-class Compared(NamedTuple):
-    """Facts that ranks compare, apart from the order.
-
-    Attributes:
-        fields: The tensors of a batch as they are read; what a transform makes of them is not
-            compared.
-    """
-
-    manifest: Manifest
-    fields: tuple[Field, ...]
-    options: dict[str, Any]
-
-
 class RankCheck:
     """Compares ranks once; a pickled copy has not compared yet."""
 
-    def __init__(self, membership: Membership, compared: Compared, *, enabled: bool) -> None:
-        """Prepare to compare; `enabled` is whether the first iteration does so by itself."""
+    def __init__(
+        self,
+        membership: Membership,
+        manifest: Manifest,
+        fields: tuple[Field, ...],
+        options: dict[str, Any],
+    ) -> None:
+        """Prepare to compare these, and the order; not what a transform makes of the fields."""
         self._membership = membership
-        self._compared = compared
-        self._enabled = enabled
+        self._manifest = manifest
+        self._fields = fields
+        self._options = options
         self._agreed = False
         self._epochs: _Epochs | None = None
 
@@ -66,14 +58,14 @@ class RankCheck:
             self.compare(standing)
 
     def _peers_to_compare(self) -> Peers | None:
-        unneeded = self._agreed or not self._enabled or self._membership.is_alone
-        return None if unneeded else self._membership.peers()
+        of = self._membership
+        return None if self._agreed or not of.ranks.check or of.is_alone else of.peers()
 
     def compare(self, standing: Callable[[], RankNote]) -> None:
         """Compare now, if this rank has peers."""
         peers = self._membership.peers()
         if peers is not None:
-            begin_together(peers, standing, lambda: None)
+            begin_together(peers, standing)
             self._agreed = True
             self._epochs = _Epochs(peers)
 
@@ -97,16 +89,29 @@ class RankCheck:
 
     def standing(self, planner: EpochPlanner, place: Place, topology: Topology) -> RankNote:
         """Return what all ranks must agree about in the iteration that stands at `place`."""
-        manifest, fields, others = self._compared
         options = asdict(planner.present_plan(place).options)
         options |= {
             "limit_steps": planner.limit_steps,
             "worlds before": [tuple(leg) for leg in place.legs[:-1]],
-            "next batch": _next_batch(place),
+            # Ranks that take what they read are each at a batch of their own.
+            "next batch": None if place.claims is not None else _next_batch(place),
         }
-        values = _data_values(manifest, fields)
-        values |= {name: repr(value) for name, value in (options | others).items()}
-        return RankNote(topology.rank, topology.world_size, values)
+        values = {name: repr(value) for name, value in (options | self._options).items()}
+        return RankNote(topology.rank, topology.world_size, self._data_values() | values)
+
+    def _data_values(self) -> dict[str, str]:
+        """Return what has to be the same of files, apart from times of change, and of columns."""
+        manifest, fields = self._manifest, self._fields
+        text = repr([astuple(field) for field in fields])
+        digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        names = ", ".join(field.name for field in fields)
+        files = f"{len(manifest.files)} files with {manifest.num_rows} rows in "
+        files += f"{manifest.num_row_groups} row groups ({manifest.content_fingerprint})"
+        columns = {
+            f"column {field.name!r}": shortened(field.description)
+            for field in fields[:_MAX_COLUMNS]
+        }
+        return {"files": files, **columns, "columns": f"{shortened(names)} ({digest})"}
 
     def __getstate__(self) -> dict[str, Any]:
         """Forget: a copy may go to another rank."""
@@ -114,15 +119,11 @@ class RankCheck:
 
 
 class _Epochs:
-    """The epochs that ranks are in: each leaves a note, and looks at that of the next rank.
-
-    Nobody waits, and an epoch costs two small writes and one read. If ranks differ, at least one of
-    them differs from the next. A rank between two epochs may be late, and differs from nobody.
-    """
+    """The epochs that ranks are in: each leaves a note, and looks at that of the next rank."""
 
     def __init__(self, peers: Peers) -> None:
         """Begin after all ranks have compared, so that all count the same comparisons."""
-        start = job_start(peers)
+        start = peers.start
         self._peers = peers
         self._place = f"torchparquet/epochs/{start.name}/{start.number('epochs')}"
         self.owner_pid = os.getpid()
@@ -155,10 +156,6 @@ class _Epochs:
         )
 
 
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
 def _next_batch(place: Place) -> tuple[int, int]:
     """Return the batch that comes next and the rows of it that were delivered before."""
     begun = place.legs[-1]
@@ -166,20 +163,3 @@ def _next_batch(place: Place) -> tuple[int, int]:
         # At the same row ranks stand in different batches.
         return place.steps_before + begun.num_steps, begun.num_rows
     return place.steps_before + place.steps, place.num_rows
-
-
-def _data_values(manifest: Manifest, fields: Sequence[Field]) -> dict[str, str]:
-    """Return what has to be the same of files and columns.
-
-    Times of change do not count, so that each node may have its own copy of the files.
-    """
-    digest = _digest(repr([astuple(field) for field in fields]))
-    names = ", ".join(field.name for field in fields)
-    values = {
-        "files": f"{len(manifest.files)} files with {manifest.num_rows} rows in "
-        f"{manifest.num_row_groups} row groups ({manifest.content_fingerprint})",
-    }
-    for field in fields[:_MAX_COLUMNS]:
-        values[f"column {field.name!r}"] = shortened(field.description)
-    values["columns"] = f"{shortened(names)} ({digest})"
-    return values

@@ -7,6 +7,7 @@ import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Generic, Self
@@ -14,8 +15,12 @@ from typing import Any, Generic, Self
 from torchparquet._impl.metrics.read_metrics import Metrics
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.session.epoch_ledger import Claim, EpochLedger
-from torchparquet._impl.session.exact_iterator import Progress
-from torchparquet._impl.session.session_iterator import Position, SessionIterator, Totals
+from torchparquet._impl.session.session_iterator import (
+    Position,
+    Progress,
+    SessionIterator,
+    Totals,
+)
 from torchparquet.errors import users_level
 
 # A look or two are usual.
@@ -24,26 +29,15 @@ _MANY_LOOKS = 4
 
 @dataclass(frozen=True)
 class Start:
-    """The beginning of one iteration, if that is not the first batch of its epoch.
+    """The beginning of one iteration, if that is not the first batch of its epoch."""
 
-    Attributes:
-        iteration: The number of the iteration that it is for; None for this process's next one.
-        state: A state that was loaded.
-        step: The first batch of the epoch to deliver, if there is no state.
-    """
-
-    iteration: int | None
-    state: Any = None
-    step: int = 0
+    iteration: int | None  # its number; None for this process's next one
+    state: Any = None  # that was loaded
+    step: int = 0  # the first batch of the epoch to deliver, if there is no state
 
 
 class Session(ABC, Generic[Position]):
-    """One data set's epochs, where its next iteration begins, and its live iterators.
-
-    `begin` starts an iteration, which takes its epoch with `commit`: what fails in between, or ends
-    after a look at one batch, takes none. A copy that a DataLoader worker gets shares the numbers
-    with its original.
-    """
+    """One data set's epochs, where its next iteration begins, and its live iterators."""
 
     what = "data set"  # for messages
     # Of the process that a DataLoader worker was spawned by: its look is in use.
@@ -206,16 +200,21 @@ class Session(ABC, Generic[Position]):
         if start is None or start.state is None:
             start = None
         elif start.state.epoch != epoch:
-            if not self._leads_to(epoch, start):
-                _warn_of_dropped_state(epoch, start.state.epoch)
+            self._warn_of_dropped_state(start, epoch)
             start = None
         self._begin_next_at(start, epoch)
 
-    def _leads_to(self, epoch: int, start: Start) -> bool:
-        try:
-            return self.epoch_after(start) == epoch
-        except ValueError:
-            return False  # the state does not fit
+    def _warn_of_dropped_state(self, start: Start, epoch: int) -> None:
+        with suppress(ValueError):  # the state does not fit
+            if self.epoch_after(start) == epoch:
+                return
+        warnings.warn(
+            "set_epoch drops a loaded state of another epoch, the rest of which is not read: load "
+            "the state after set_epoch, or go on with its epoch. A framework that sets epochs by "
+            "itself resumes from its own checkpoints (in Lightning, fit(..., ckpt_path=...)). Got "
+            f"set_epoch({epoch}) after a state of epoch {start.state.epoch}",
+            stacklevel=users_level(),
+        )
 
     def begin_epoch(self, epoch: int) -> None:
         """Make the next iteration begin with `epoch`, whatever state was loaded."""
@@ -257,10 +256,7 @@ class Session(ABC, Generic[Position]):
     def begin(
         self, progress: Progress[Position], resolved: Callable[[Start | None, int], Position]
     ) -> Position:
-        """Return where the next iteration begins, which is that of `progress`.
-
-        Outside of workers its number stays the next one's until `commit` is called.
-        """
+        """Return where the next iteration begins, whose epoch is free until `commit`."""
         self._beginning = progress
         if in_worker():
             number = self._ledger.begin_as_worker()
@@ -276,10 +272,7 @@ class Session(ABC, Generic[Position]):
         return position
 
     def commit(self, progress: Progress[Position]) -> None:
-        """Record that the iteration of the latest `begin` takes its epoch.
-
-        It may be called again, and for any iteration: only the one that begins is recorded.
-        """
+        """Record that an iteration takes its epoch, if it is the one that begins."""
         if self._beginning is progress:
             # In this order: states are right after each of these, wherever an exception comes.
             self._latest = progress
@@ -346,13 +339,3 @@ class Session(ABC, Generic[Position]):
                 "example, or use num_workers=0"
             )
         return self.latest_totals.metrics()
-
-
-def _warn_of_dropped_state(epoch: int, epoch_of_state: int) -> None:
-    warnings.warn(
-        "set_epoch drops a loaded state of another epoch, the rest of which is not read: load "
-        "the state after set_epoch, or go on with its epoch. A framework that sets epochs by "
-        "itself resumes from its own checkpoints (in Lightning, fit(..., ckpt_path=...)). Got "
-        f"set_epoch({epoch}) after a state of epoch {epoch_of_state}",
-        stacklevel=users_level(),
-    )

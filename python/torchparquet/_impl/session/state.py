@@ -1,17 +1,15 @@
-"""The state of a data set: where an epoch stands, small enough for any checkpoint.
-
-A state counts batches that were delivered. It is the same on all ranks, so that of one is enough;
-only DataLoader workers, which deliver each their own batches, have states of their own.
-"""
+"""The state of a data set: where an epoch stands, small enough for any checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+from torchparquet._impl.batches.fields import Field, columns_digest
+from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.plan.elastic import Leg
-from torchparquet._impl.plan.plan_options import window_text
+from torchparquet._impl.plan.plan_options import PlanOptions, window_text
 from torchparquet.errors import one_line
 
 FORMAT = "torchparquet.ParquetDataset"
@@ -21,43 +19,53 @@ _COUNT = 2**62
 
 # The ways to deal with a state of other files or rows.
 OtherData: TypeAlias = Literal["error", "next_epoch"]
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Facts in which two data sets must agree for the states of one to fit the other.
-
-    Attributes:
-        data: The manifest's content fingerprint: each node may have its own copy of the files.
-        table: The version of the table that the files are of; "" if they are of none.
-        files: What `data` is of, in numbers and names; only to say what differs.
-    """
-
-    data: str
-    columns: str
-    names: str
-    order: Mapping[str, Any]
-    table: str = ""
-    files: Mapping[str, Any] = field(default_factory=dict)
+# Facts in which two data sets must agree for the states of one to fit the other, as states have
+# them; "files" only to say what differs.
+Identity: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class State:
-    """The position of an epoch.
-
-    Attributes:
-        legs: The worlds that have read it, the last with its batches delivered: by each rank, or
-            by one worker.
-        worker: The DataLoader worker whose batches were counted; None for a rank's.
-    """
+    """The position of an epoch."""
 
     epoch: int
+    # The last with its batches delivered: by each rank, or by one worker.
     legs: tuple[Leg, ...]
-    worker: int | None
+    worker: int | None  # the DataLoader worker whose batches were counted; None for a rank's
     window: tuple[int, int]
+    # With even="dynamic": the positions that the rank has taken, the rank, and whether it has
+    # delivered all of them and no more was left.
+    taken: tuple[int, ...] | None = None
+    rank: int = 0
+    has_ended: bool = False
 
 
-def shortened_names(names: list[str]) -> str:
+def identity_of(manifest: Manifest, fields: tuple[Field, ...], options: PlanOptions) -> Identity:
+    """Return the identity of a data set: each node may have its own copy of the files."""
+    names = _shortened([field.name for field in fields])
+    return {
+        "data": manifest.content_fingerprint,
+        **({} if manifest.table is None else {"table": manifest.table.identity}),
+        "files": {
+            "files": len(manifest.files),
+            "row groups": manifest.num_row_groups,
+            "rows": manifest.num_rows,
+            "names": _shortened(manifest.names),
+        },
+        "columns": {"digest": columns_digest(fields), "names": names},
+        "order": {
+            "shuffle": options.shuffle,
+            "seed": options.seed,
+            "even": options.even,
+            "drop_last": options.drop_last,
+            "balance": options.order.balance,
+            "within_rank": options.order.within_rank,
+            "canonical_world_size": options.order.canonical_world_size,
+        },
+    }
+
+
+def _shortened(names: list[str]) -> str:
     """Return the names on one line of a bounded length, the first and the last if they are many."""
     text = ", ".join(names)
     half = _MAX_NAMES_LENGTH // 2 - 3
@@ -66,17 +74,20 @@ def shortened_names(names: list[str]) -> str:
 
 def dump(state: State, identity: Identity) -> dict[str, Any]:
     """Return the state as JSON has it: dicts with str keys, lists, int, str, bool and None."""
+    claimed: dict[str, Any] = {}
+    if state.taken is not None:
+        claimed = {"rank": state.rank, "taken": list(state.taken), "has_ended": state.has_ended}
     return {
         "format": FORMAT,
         "version": VERSION,
-        "data": identity.data,
-        **({"table": identity.table} if identity.table else {}),
-        "files": dict(identity.files),
-        "columns": {"digest": identity.columns, "names": identity.names},
-        "order": {**identity.order, "window": list(state.window)},
+        **identity,
+        "files": dict(identity["files"]),
+        "columns": dict(identity["columns"]),
+        "order": {**identity["order"], "window": list(state.window)},
         "epoch": state.epoch,
         "legs": [list(leg if leg.num_rows else leg[:-1]) for leg in state.legs],
         "worker": state.worker,
+        **claimed,
     }
 
 
@@ -84,7 +95,7 @@ def of_data(value: Any, identity: Identity) -> Any:
     """Return what `dump` made as if it were of the data of `identity`; else the value itself."""
     if not isinstance(value, Mapping) or value.get("format") != FORMAT:
         return value
-    return {**value, "data": identity.data, "table": identity.table}
+    return {**value, "data": identity["data"], "table": identity.get("table")}
 
 
 def parse(value: object, identity: Identity, requested_window: tuple[int, int] | None) -> State:
@@ -108,41 +119,43 @@ def parse(value: object, identity: Identity, requested_window: tuple[int, int] |
 
 def _state(value: Mapping[str, Any]) -> State:
     try:
-        legs = tuple(_leg(leg) for leg in value["legs"])
+        legs = tuple(map(_leg, value["legs"]))
         first, second = value["order"]["window"]
         worker = value["worker"]
+        if not legs or not isinstance(value["columns"]["digest"], str):
+            raise ValueError("it has no leg, or no digest of columns")
         state = State(
             _count(value["epoch"]),
             legs,
             None if worker is None else _count(worker),
             (_count(first), _count(second)),
         )
-        if not legs or not isinstance(value["columns"]["digest"], str):
-            raise ValueError("no leg")
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"state is damaged ({type(error).__name__}: {one_line(error)}): {dict(value)!r:.300}"
-        ) from error
-    return state
+        if value["order"]["even"] != "dynamic":
+            return state
+        taken, rank = tuple(map(_count, value["taken"])), _count(value["rank"])
+        return replace(state, taken=taken, rank=rank, has_ended=value["has_ended"] is True)
+    except KeyError as error:
+        reason = f"it lacks {error}"
+    except TypeError:
+        reason = "a part of it is of another kind"
+    except ValueError as error:
+        reason = one_line(error)
+    raise ValueError(f"state is damaged, load an earlier one ({reason}): {dict(value)!r:.300}")
 
 
 def _leg(value: Any) -> Leg:
-    world_size, num_workers, batch_size, num_steps, *rows = value
-    (num_rows,) = rows or [0]
+    if len(value) not in (4, 5):
+        raise ValueError(f"a leg has 4 or 5 numbers, got {value!r}")
+    world_size, num_workers, batch_size, num_steps, num_rows = [*value, 0][:5]
     if batch_size is not None and _count(num_rows) >= _count(batch_size, 1):
         raise ValueError(f"{num_rows} rows of a batch of {batch_size}")
-    return Leg(
-        _count(world_size, 1),
-        _count(num_workers, 1),
-        batch_size,
-        _count(num_steps),
-        _count(num_rows),
-    )
+    world = _count(world_size, 1), _count(num_workers, 1), batch_size
+    return Leg(*world, _count(num_steps), _count(num_rows))
 
 
 def _count(value: Any, low: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value < _COUNT:
-        raise ValueError(f"the saved state is damaged: a count must be an int >= 0, got {value!r}")
+        raise ValueError(f"a count must be an int >= {low}, got {value!r}")
     return value
 
 
@@ -150,37 +163,38 @@ def _differences(
     value: Mapping[str, Any], identity: Identity, requested_window: tuple[int, int] | None
 ) -> list[str]:
     found = []
-    tables = str(value.get("table", "")), identity.table
+    tables = [of.get("table") or "no table" for of in (value, identity)]
     if tables[0] != tables[1]:
-        found.append(f"{tables[0] or 'no table'} in the state, {tables[1] or 'no table'} here")
-    elif value.get("data") != identity.data:
-        found.append(_other_data(value.get("files"), identity.files))
-    columns = value["columns"]
-    if columns["digest"] != identity.columns:
-        theirs, ours = columns.get("names"), identity.names
-        what = f"columns are {theirs!r} in the state, {ours!r} here"
-        same = "the columns' dtypes, nulls or other options differ"
-        found.append(same if theirs == ours else what)
-    theirs = dict(value["order"])
+        found.append(f"{tables[0]} in the state, {tables[1]} here")
+    elif value.get("data") != identity["data"]:
+        found.append(_other_data(value.get("files"), identity["files"]))
+    theirs, ours = value["columns"], identity["columns"]
+    if theirs["digest"] != ours["digest"]:
+        same = ["the columns' dtypes, nulls or other options differ"]
+        found += _unequal("columns are", theirs.get("names"), ours["names"]) or same
+    theirs, ours = dict(value["order"]), identity["order"]
     window = theirs.pop("window")
     # Less memory may have put a bound on windows of whole row groups.
     told = window_text(*window)
     wanted = told if requested_window is None else window_text(*requested_window)
     if told != wanted:
         found.append(f"shuffle_window is {told} in the state, {wanted} here")
-    for name in sorted(set(theirs) | set(identity.order)):
-        if theirs.get(name) != identity.order.get(name):
-            here = identity.order.get(name)
-            found.append(f"{name} is {theirs.get(name)!r} in the state, {here!r} here")
+    for name in sorted(set(theirs) | set(ours)):
+        found += _unequal(f"{name} is", theirs.get(name), ours.get(name))
     return found
+
+
+def _unequal(subject: str, theirs: Any, ours: Any) -> list[str]:
+    return [] if theirs == ours else [f"{subject} {theirs!r} in the state, {ours!r} here"]
 
 
 def _other_data(theirs: Any, ours: Mapping[str, Any]) -> str:
     theirs = theirs if isinstance(theirs, Mapping) else {}
     found = [
-        f"{name} are {theirs[name]!r} in the state, {ours[name]!r} here"
+        text
         for name in ours
-        if name in theirs and theirs[name] != ours[name]
+        if name in theirs
+        for text in _unequal(f"{name} are", theirs[name], ours[name])
     ]
     same = "names and numbers are the same, but the content, the selection or the packing is not"
     unknown = "names, content, selection or packing differ"

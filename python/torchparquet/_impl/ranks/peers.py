@@ -1,0 +1,169 @@
+"""The processes that were started together, and what they leave in their store for each other."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import time
+import uuid
+import weakref
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+_LONGEST_PAUSE_SECONDS = 0.25
+# A store takes no value above 8 MiB, and the process that holds it has only so much memory.
+_PART_CHARACTERS = 4 << 20
+_MOST_PARTS = 64
+_NOTHING = "-"
+# Tell the starts of a job under torchrun apart. Ranks of which torchrun counts other restarts,
+# as it may on other nodes, work for themselves.
+_OF_START = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
+
+
+@dataclass(frozen=True, eq=False)
+class Peers:
+    """The processes that are compared, and their common store."""
+
+    ranks: tuple[int, ...]  # of torch.distributed's world, ascending; the first of them compares
+    own: int
+    store: Store
+
+    @property
+    def start(self) -> JobStart:
+        """What this rank knows of its peers; the same object each time."""
+        of_store = _starts.setdefault(self.store, {})
+        found = of_store.get((self.ranks, self.own))
+        return found or of_store.setdefault((self.ranks, self.own), JobStart(self))
+
+    @property
+    def timeout_seconds(self) -> float:
+        """How long a rank waits for another one."""
+        seconds: float = self.store.timeout.total_seconds()  # type: ignore[attr-defined]
+        return seconds
+
+    def read(self, key: str) -> str:
+        """Return the text of a key, which is there."""
+        return bytes(self.store.get(key)).decode()
+
+    def has_any(self, keys: Collection[str]) -> bool:
+        """Return whether one of the keys is there."""
+        return any(self.store.check([key]) for key in keys)
+
+    def wait(
+        self,
+        keys: Collection[str],
+        limit_seconds: float,
+        meanwhile: Callable[[float], None] = lambda _: None,
+    ) -> bool:
+        """Wait for all keys; return False if they do not come in time."""
+        # A wait of the store would block other threads from the store, and Ctrl-C from this one.
+        begun = time.monotonic()
+        pause = 0.001
+        while not self.store.check(list(keys)):
+            waited = time.monotonic() - begun
+            if waited > limit_seconds:
+                return False
+            meanwhile(waited)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        return True
+
+
+class JobStart:
+    """The knowledge of one rank about the others that were started with it.
+
+    The first rank invents the name. Each other rank leaves a random word in the store, which the
+    first one answers with the name: nobody else can have seen the word.
+    """
+
+    def __init__(self, peers: Peers) -> None:
+        """Know nothing of the others yet."""
+        self._place = f"torchparquet/start/{_digest(peers.ranks)}"
+        self._answered: dict[int, str] = {}
+        self._counts: Counter[str] = Counter()
+        # Unique among all starts that share the store; "" until it is known.
+        self.name = uuid.uuid4().hex if peers.own == peers.ranks[0] else ""
+        self.has_met_all = False
+        # The latest comparison to come in which this rank has said that it cannot begin.
+        self.excused_at = -1
+
+    def number(self, what: str) -> int:
+        """Return how often this was called before for the same `what`."""
+        self._counts[what] += 1
+        return self._counts[what] - 1
+
+    def next_number(self, what: str) -> int:
+        """Return what `number` will return."""
+        return self._counts[what]
+
+    def learn_name(self, peers: Peers, wait: Callable[[str], bool]) -> bool:
+        """Learn the name from the first rank; return False if that did not come."""
+        word = uuid.uuid4().hex
+        peers.store.set(f"{self._place}/word/{peers.own}", word)
+        key = f"{self._place}/answer/{word}"
+        if wait(key):
+            self.name = peers.read(key)
+        return self.name != ""
+
+    def answer(self, peers: Peers) -> None:
+        """Tell the name to all who wait for it; for the first rank, whenever it waits."""
+        if self.has_met_all:
+            return
+        for rank in peers.ranks[1:]:
+            key = f"{self._place}/word/{rank}"
+            # The word may be that of a rank that is gone, and be replaced.
+            if peers.store.check([key]) and self._answered.get(rank) != (word := peers.read(key)):
+                peers.store.set(f"{self._place}/answer/{word}", self.name)
+                self._answered[rank] = word
+
+
+_starts: weakref.WeakKeyDictionary[Store, dict[tuple[tuple[int, ...], int], JobStart]]
+_starts = weakref.WeakKeyDictionary()
+
+
+def _digest(identity: object) -> str:
+    return hashlib.blake2b(json.dumps(identity).encode(), digest_size=8).hexdigest()
+
+
+def done_once(peers: Peers | None, what: str, work: Callable[[], bytes]) -> bytes:
+    """Return the result of `work`, done by the first rank to make the n-th call for one `what`."""
+    if peers is None:
+        return work()
+    digest = _digest([peers.ranks, what, [os.environ.get(name) for name in _OF_START]])
+    place = f"torchparquet/work/{digest}/{peers.start.number(digest)}"
+    if peers.store.add(f"{place}/takers", 1) > 1:
+        found = _left_by_another(peers, f"{place}/result")
+        return work() if found is None else found
+    left = _NOTHING
+    try:
+        made = work()
+        packed = base64.b64encode(zlib.compress(made)).decode()
+        parts = range(0, len(packed), _PART_CHARACTERS)
+        if len(parts) <= _MOST_PARTS:
+            for part, begin in enumerate(parts):
+                text = packed[begin : begin + _PART_CHARACTERS]
+                peers.store.set(f"{place}/result/{part}", text)
+            left = str(len(parts))
+    finally:
+        # Also after a failure: others wait.
+        peers.store.set(f"{place}/result", left)
+    return made
+
+
+def _left_by_another(peers: Peers, key: str) -> bytes | None:
+    """Return the result of another rank; None if it left none within the store's timeout."""
+    if not peers.wait([key], peers.timeout_seconds):
+        return None
+    left = peers.read(key)
+    if left == _NOTHING:
+        return None
+    parts = [peers.read(f"{key}/{number}") for number in range(int(left))]
+    return zlib.decompress(base64.b64decode("".join(parts)))
