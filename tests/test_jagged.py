@@ -322,6 +322,7 @@ NESTED = Jagged(INT64, torch.tensor([0, 2]))
         (lambda: Jagged.from_lists([1, 2]), TypeError, "rows must be lists or strings; got 1"),
         (lambda: Jagged.from_lists([[1], "a"]), TypeError, "got [1] and 'a'"),
         (lambda: Jagged.from_lists([["a", 2]]), TypeError, "got 'a' and 2"),
+        (lambda: Jagged(3, 4), TypeError, "(Jagged.from_lists(rows) takes lists); got int and int"),  # type: ignore[arg-type]
         (lambda: Jagged.from_lists([[[1], 2]]), TypeError, "got [1] and 2"),
         (lambda: Jagged.from_lists([[1], None]), TypeError, "got [1] and None"),
         (
@@ -495,6 +496,8 @@ def test_pytree_round_trip() -> None:
     assert all(isinstance(leaf, torch.Tensor) for leaf in leaves)
     check_batch(pytree.tree_unflatten(leaves, structure))
     check_batch(pytree.tree_map(torch.clone, batch()))
+    devices = pytree.tree_map(lambda tensor: tensor.device, batch())
+    assert set(pytree.tree_leaves(devices)) == {torch.device("cpu")}
 
 
 def test_pickle_and_torch_save(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from torchparquet._impl.rows.filters import FiltersArgument
 from torchparquet._impl.rows.row_numbers import RowsArgument
 from torchparquet._impl.rows.select_rows import RowArguments
 from torchparquet._impl.rows.splits import SplitArgument
-from torchparquet._impl.sequences.grouped_streams import GroupedOpener
+from torchparquet._impl.sequences.by_length import GroupedOpener
 from torchparquet._impl.session.assembly import (
     Source,
     check_together,

@@ -54,6 +54,17 @@ class Jagged:
     values: Tensor | Jagged
     offsets: Tensor
 
+    def __post_init__(self) -> None:
+        """Check that the parts are tensors."""
+        values: Any = self.values
+        offsets: Any = self.offsets
+        if not (isinstance(values, (Tensor, Jagged)) and isinstance(offsets, Tensor)):
+            raise TypeError(
+                "Jagged takes values, a Tensor or a Jagged, and offsets, a Tensor "
+                "(Jagged.from_lists(rows) takes lists); got "
+                f"{type(values).__name__} and {type(offsets).__name__}"
+            )
+
     @classmethod
     def from_lists(cls, rows: Iterable[Any], dtype: torch.dtype | None = None) -> Jagged:
         """Return a Jagged of Python lists or strings.
@@ -494,10 +505,18 @@ def _name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def _of_leaves(leaves: Iterable[Any], _: Any) -> Jagged:
+    """Return a Jagged of what a function made of its tensors, be it tensors or not."""
+    made = object.__new__(Jagged)
+    for name, leaf in zip(("values", "offsets"), leaves, strict=True):
+        object.__setattr__(made, name, leaf)
+    return made
+
+
 pytree.register_pytree_node(
     Jagged,
     lambda rows: ([rows.values, rows.offsets], None),
-    lambda parts, _: Jagged(*parts),
+    _of_leaves,
     serialized_type_name="torchparquet.Jagged",
     flatten_with_keys_fn=lambda rows: (
         [(pytree.GetAttrKey(name), getattr(rows, name)) for name in ("values", "offsets")],

@@ -73,13 +73,6 @@ def test_batch_size_none_is_one_batch_per_row_group(folder: Any, shuffle: bool) 
     assert len(planned) == len(batches)
 
 
-def test_length_is_that_of_the_pass(folder: Any) -> None:
-    for even, world_size in itertools.product(["split", "drop", "pad", "none"], [1, 3]):
-        for rank in range(world_size):
-            planned = dataset(folder, even=even, rank=rank, world_size=world_size, batch_size=9)
-            assert len(planned) == planned.num_steps() == sum(1 for _ in planned) == len(planned)
-
-
 # Epochs.
 
 
@@ -102,13 +95,6 @@ def test_each_pass_is_the_next_epoch(folder: Any) -> None:
     for _ in range(2):  # one would be a look
         next(left)
     assert ids_of(planned) == passes[1]
-
-
-def test_seed_shapes_the_order(folder: Any) -> None:
-    seeds = (0, 1, 2**64 - 1, 1)
-    orders = [ids_of(dataset(folder, shuffle=True, seed=seed)) for seed in seeds]
-    assert len(set(map(tuple, orders))) == 3
-    assert orders[1] == orders[3]
 
 
 # Memory.
@@ -163,9 +149,6 @@ def test_one_tensor_keeps_its_batch(folder: Any) -> None:
         for tensor in batch.values():
             tensor.fill_(-1)
     assert list(itertools.chain(*kept)) == list(range(NUM_ROWS))
-
-
-# Iterators.
 
 
 # Any table against pyarrow.

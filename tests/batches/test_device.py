@@ -10,6 +10,7 @@ import linecache
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,6 @@ import torchparquet
 from tests.fixtures.failing_loaders import raises_in_worker
 from tests.fixtures.shape_files import COLUMNS, digest_of_batch, shape_files, tensors_of
 from torchparquet import Ahead, NullValueError, Order, ParquetDataset, TransformError, mix
-from torchparquet._impl.reading.device_stage import parsed_device
 
 PACKAGE = Path(torchparquet.__file__).parent
 ACCELERATOR = (
@@ -159,6 +159,31 @@ def test_transforms_come_before_the_copy(
         assert structure == expected_structure
         for own, theirs in zip(parts, others, strict=True):
             assert own == theirs if isinstance(own, str) else torch.equal(own.cpu(), theirs)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a transform puts in place of a dict."""
+
+    ids: torch.Tensor
+    parts: list[torch.Tensor]
+    name: str
+    size: int = field(default=0, init=False)
+
+
+def test_the_tensors_of_a_dataclass_are_copied_too(files: str, on_device: dict[str, Any]) -> None:
+    on_host = []
+
+    def sampled(batch: dict[str, Any]) -> dict[str, Any]:
+        on_host.append(Sample(batch["id"], [batch["id"][:2]], "of two"))
+        return {"sample": on_host[-1]}
+
+    dataset = ParquetDataset(files, columns=["id"], batch_size=50, transform=sampled, **on_device)
+    found = next(iter(dataset))["sample"]
+    assert (type(found), found.name, found.size) == (Sample, "of two", 0)
+    for copied, own in ((found.ids, on_host[0].ids), (found.parts[0], on_host[0].parts[0])):
+        assert torch.equal(copied.cpu(), own)
+        assert copied.data_ptr() != own.data_ptr()
 
 
 def test_a_transform_that_fails_does_so_at_its_batch(files: str, on_device: dict[str, Any]) -> None:
@@ -349,7 +374,6 @@ def test_workers_are_refused(files: str) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", torch.device("cpu"), None])
 def test_the_cpu_is_where_batches_are_anyway(files: str, device: Any) -> None:
-    assert parsed_device(device) is None
     batch = next(iter(ParquetDataset(files, columns=["id"], batch_size=5, device=device)))
     assert batch["id"].tolist() == list(range(5))
 

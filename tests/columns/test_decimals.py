@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from datetime import datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from tests.fixtures.datasets import open_alone
 from tests.fixtures.parquet_files import (
     assert_reads_as,
     decimal_array,
@@ -25,16 +26,11 @@ from tests.fixtures.parquet_files import (
     write,
 )
 from tests.fixtures.thrift_bytes import (
-    PAGE_BYTES,
-    PAGE_COMPRESSED_BYTES,
-    RLE_DICTIONARY,
-    all_replaced,
     pages,
 )
 from torchparquet import (
     CastError,
     Column,
-    CorruptFileError,
     NullValueError,
     ParquetDataset,
     UnsupportedColumnError,
@@ -46,6 +42,7 @@ SHAPES = [
     (38, 38),
 ]
 FORMS = ("fixed bytes", "integers")
+FLOATS = ("float16", "bfloat16", "float32", "float64")
 INT64 = (-(2**63), 2**63 - 1)
 ROWS = 1200
 
@@ -69,103 +66,51 @@ def decimals(
     return decimal_array(pa.decimal128(precision, scale), values), values
 
 
+def layouts_of(precision: int, form: str) -> Iterator[dict[str, Any]]:
+    """Pages of few values, by each encoding of a form."""
+    pages_of_few = {"row_group_size": 700, "data_page_size": 900, "write_batch_size": 60}
+    yield stored_as(form, use_dictionary=True, compression="zstd", **pages_of_few)
+    is_integer = form == "integers" and precision <= 18
+    other = "DELTA_BINARY_PACKED" if is_integer else "DELTA_BYTE_ARRAY"
+    for encoding in ("PLAIN", "BYTE_STREAM_SPLIT", other):
+        options = {"use_dictionary": False, "compression": "none", "column_encoding": encoding}
+        yield stored_as(form, **options, **pages_of_few)
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("precision", "scale"), SHAPES)
 @pytest.mark.mostly_long(every=3)
 def test_every_precision_is_the_nearest_double(
     tmp_path: Path, precision: int, scale: int, form: str
 ) -> None:
+    """Or as torch casts that one, or with int64 the unscaled value."""
+    array, _ = decimals(precision, scale, null_share=0.3)
+    unscaled = random_unscaled(min(precision, 18), ROWS, np.random.default_rng(1))
+    if precision >= 19:
+        unscaled[:4] = [*INT64, 0, -1]
     table = pa.table(
         {
             "many": decimals(precision, scale)[0],
             "few": decimals(precision, scale, distinct=min(60, 10**precision))[0],
-            "null": decimals(precision, scale, null_share=0.3)[0],
+            "null": array,
+            "int64": decimal_array(pa.decimal128(precision, scale), unscaled),
         }
     )
     physical = {"integers": "INT32" if precision < 10 else "INT64"}.get(form)
-    layout = {"row_group_size": 700, "data_page_size": 900, "write_batch_size": 60}
-    for codec, dictionary in (("none", False), ("zstd", True)):
-        options = stored_as(form, use_dictionary=dictionary, compression=codec, **layout)
-        path = write(tmp_path / f"{dictionary}.parquet", table, **options)
-        if physical and precision <= 18:
-            assert pq.read_metadata(path).schema.column(0).physical_type == physical
+    columns = {dtype: Column("null", dtype=dtype, nulls="mask") for dtype in FLOATS}
+    for options in layouts_of(precision, form):
+        path = write(tmp_path / "a.parquet", table, **options)
+        chunk = pq.read_metadata(path).row_group(0).column(0)
+        assert options.get("column_encoding", "RLE_DICTIONARY") in chunk.encodings
+        assert physical is None or precision > 18 or chunk.physical_type == physical
         assert_reads_as(table, path, batch_size=333)
-
-
-@pytest.mark.parametrize(
-    ("encoding", "form"),
-    [
-        *[("DELTA_BINARY_PACKED", "integers"), ("DELTA_BYTE_ARRAY", "fixed bytes")],
-        *[("BYTE_STREAM_SPLIT", "integers"), ("BYTE_STREAM_SPLIT", "fixed bytes")],
-    ],
-)
-def test_encodings(tmp_path: Path, encoding: str, form: str) -> None:
-    for precision, scale in [(9, 2), (18, 4)] + [(38, 10), (4, 1)] * (form != "integers"):
-        shares = {"x": 0.0, "null": 0.3}
-        table = {n: decimals(precision, scale, 5000, None, s)[0] for n, s in shares.items()}
-        options = {"column_encoding": dict.fromkeys(table, encoding), "use_dictionary": False}
-        options |= {"data_page_size": 20_000, "write_batch_size": 100}
-        path = write(tmp_path / "a.parquet", pa.table(table), **stored_as(form, **options))
-        assert encoding in pq.read_metadata(path).row_group(0).column(0).encodings
-        assert_reads_as(pa.table(table), path, batch_size=777)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-@pytest.mark.parametrize(("precision", "scale"), [(5, 2), (9, 9), (18, 0), (38, 0), (38, 30)])
-def test_other_floats_are_the_double_as_torch_casts_it(
-    tmp_path: Path, precision: int, scale: int, dtype: str
-) -> None:
-    array, _ = decimals(precision, scale, null_share=0.2)
-    for form in FORMS:
-        path = write(tmp_path / f"{form}.parquet", pa.table({"x": array}), **stored_as(form))
-        columns = {"o": Column("x", dtype=dtype, nulls="mask")}
-        (batch,) = ParquetDataset(path, batch_size=ROWS, columns=columns, rank=0, world_size=1)
-        expected = torch.from_numpy(stored_values(array)).to(getattr(torch, dtype))
-        assert batch["o"].dtype == expected.dtype
-        assert torch.equal(batch["o"].view(torch.uint8), expected.view(torch.uint8))
-        assert same_bits(batch["o.valid"].numpy(), validity(array))
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("dictionary", [False, True])
-@pytest.mark.parametrize(("precision", "scale"), SHAPES)
-def test_int64_is_the_unscaled_value(
-    tmp_path: Path, precision: int, scale: int, form: str, dictionary: bool
-) -> None:
-    digits = min(precision, 18)
-    values = random_unscaled(digits, ROWS, np.random.default_rng(1))
-    if precision >= 19:
-        values[:4] = [*INT64, 0, -1]
-    path = write(
-        tmp_path / "a.parquet",
-        pa.table({"x": decimal_array(pa.decimal128(precision, scale), values)}),
-        use_dictionary=dictionary,
-        **stored_as(form),
-    )
-    read = read_all(path, columns={"o": Column("x", dtype="int64")})["o"]
-    assert same_bits(read, np.array(values, np.int64))
-
-
-@pytest.mark.parametrize("dictionary", [False, True])
-@pytest.mark.parametrize("wrong", [2**63, -(2**63) - 1, 10**38 - 1, 1 - 10**38, 2**64, -(2**64)])
-def test_an_unscaled_value_beyond_int64_is_named(
-    tmp_path: Path, wrong: int, dictionary: bool
-) -> None:
-    values = [5] * 300
-    values[250] = wrong
-    kind = pa.decimal128(38, 4)
-    path = write(
-        tmp_path / "a.parquet",
-        pa.table({"x": decimal_array(kind, values)}),
-        use_dictionary=dictionary,
-        row_group_size=200,
-    )
-    with pytest.raises(CastError) as caught:
-        read_all(path, columns={"o": Column("x", dtype=torch.int64)})
-    for part in (f"int64: {wrong}:", path, "row group 1", "'x'"):
-        assert part in str(caught.value), part
-    read = read_all(path, columns=["x"])["x"]
-    assert read[250] == float(Decimal(wrong).scaleb(-4))
+        (batch,) = open_alone(path, batch_size=ROWS, columns=columns)
+        for dtype in FLOATS:
+            expected = torch.from_numpy(stored_values(array)).to(getattr(torch, dtype))
+            assert batch[dtype].dtype == expected.dtype
+            assert torch.equal(batch[dtype].view(torch.uint8), expected.view(torch.uint8))
+        read = read_all(path, columns={"o": Column("int64", dtype="int64")})["o"]
+        assert same_bits(read, np.array(unscaled, np.int64))
 
 
 def test_nulls(tmp_path: Path) -> None:
@@ -213,15 +158,6 @@ def byte_array_file(path: Path, *stored: Any) -> None:
     path.write_bytes(content[: page.begin + 6] + body + content[page.end :])
 
 
-def test_varying_length(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    byte_array_file(path)
-    values = np.arange(1, 25)
-    for dtype, unit in ((None, 1), ("int64", 100), ("float32", 1)):
-        read = read_all(str(path), columns={"o": Column("value", dtype=dtype)})["o"]
-        assert same_bits(read, (values * unit).astype(dtype or "float64"))
-
-
 def test_varying_length_of_every_sign_and_padding(tmp_path: Path) -> None:
     """Also of no bytes, which are 0."""
     path = tmp_path / "a.parquet"
@@ -229,96 +165,16 @@ def test_varying_length_of_every_sign_and_padding(tmp_path: Path) -> None:
     sizes = [16, 9, *[1] * 22]
     stored = [n.to_bytes(size, "big", signed=True) for n, size in zip(numbers, sizes, strict=True)]
     short = [b"", b"\xff", bytes(16), bytes(14), *[b"\1"] * 16, *[b""] * 4]
-    for cells in (stored, stored[::-1], short):
+    for cells in ([], stored, stored[::-1], short):
         byte_array_file(path, *cells)
         expected = np.array([int.from_bytes(cell, "big", signed=True) for cell in cells])
+        expected = expected if cells else np.arange(100, 2500, 100)
+        column = {"o": Column("value", dtype="int64"), "f": Column("value", dtype="float32")}
         assert same_bits(read_all(str(path))["value"], expected / 100)
-        column = {"o": Column("value", dtype="int64")}
         for batch_size in (1, 5, 100):
             read = read_all(str(path), columns=column, batch_size=batch_size)
             assert same_bits(read["o"], expected)
-
-
-def test_varying_length_beyond_int64(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    wrong = -(2**63) - 1
-    byte_array_file(
-        path, bytes(16), *[b"\1"] * 10, wrong.to_bytes(9, "big", signed=True), *[b"\2"] * 12
-    )
-    assert read_all(str(path))["value"][11] == float(Decimal(wrong).scaleb(-2))
-    with pytest.raises(CastError, match=f"int64: {wrong}: .*'value'"):
-        read_all(str(path), columns={"o": Column("value", dtype="int64")})
-
-
-@pytest.mark.parametrize("number", [0, 11, 23])
-@pytest.mark.parametrize("length", [17, 18, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1])
-def test_wrong_length_of_a_decimal(tmp_path: Path, length: int, number: int) -> None:
-    path = tmp_path / "a.parquet"
-    byte_array_file(path)
-    content = path.read_bytes()
-    (page,) = pages(path)
-    at = page.begin + 6
-    for _ in range(number):
-        at += 4 + int.from_bytes(content[at : at + 4], "little")
-    path.write_bytes(content[:at] + length.to_bytes(4, "little") + content[at + 4 :])
-    for dtype in (None, "int64", "float16"):
-        with pytest.raises(CorruptFileError) as caught:
-            read_all(str(path), columns={"o": Column("value", dtype=dtype)})
-        assert str(path) in str(caught.value)
-        assert "'value'" in str(caught.value)
-
-
-# Damaged pages
-
-
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("dictionary", [False, True])
-@pytest.mark.parametrize("precision", [9, 18, 38])
-@pytest.mark.parametrize("form", FORMS)
-def test_cut_pages(
-    tmp_path: Path, form: str, precision: int, dictionary: bool, version: str
-) -> None:
-    """A page whose header says fewer bytes than its values take."""
-    array, _ = decimals(precision, 2, 500, distinct=40)
-    path = tmp_path / "a.parquet"
-    write(
-        path,
-        pa.table({"x": array}),
-        use_dictionary=dictionary,
-        compression="none",
-        data_page_version=version,
-        **stored_as(form),
-    )
-    content = path.read_bytes()
-    for page in pages(path):
-        # After the last index there are bits to spare.
-        packed = page.is_data and page.encoding == RLE_DICTIONARY
-        for fewer in (5, 63) if packed else (1, 5, 63):
-            numbers = {
-                page.header[key]: page.header[key].value - fewer
-                for key in (PAGE_BYTES, PAGE_COMPRESSED_BYTES)
-            }
-            path.write_bytes(all_replaced(content, numbers))
-            for dtype in (None, "int64") if precision <= 18 else (None, "float16"):
-                column = {"o": Column("x", dtype=dtype, nulls=0)}
-                with pytest.raises(CorruptFileError, match="'x'"):
-                    read_all(str(path), columns=column)
-
-
-@pytest.mark.parametrize("claimed", [41, 1000, 2**20, 2**31 - 1, -1])
-@pytest.mark.parametrize("form", FORMS)
-def test_dictionary_that_claims_another_number_of_values(
-    tmp_path: Path, form: str, claimed: int
-) -> None:
-    array, _ = decimals(9, 2, 500, distinct=40)
-    path = tmp_path / "a.parquet"
-    write(path, pa.table({"x": array}), compression="none", **stored_as(form))
-    content = path.read_bytes()
-    dictionary = pages(path)[0]
-    assert not dictionary.is_data
-    path.write_bytes(all_replaced(content, {dictionary.details[1]: claimed}))
-    with pytest.raises(CorruptFileError, match="'x'"):
-        read_all(str(path))
+            assert same_bits(read["f"], (expected / 100).astype("float32"))
 
 
 # Timestamps of 96 bits
@@ -339,18 +195,15 @@ def test_int96_as_int64_nanoseconds(tmp_path: Path, dictionary: bool) -> None:
     null = rng.random(2000) < 0.2
     arrays = {"x": pa.array(values), "null": pa.array(values, mask=null)}
     table = pa.table({name: array.cast(pa.timestamp("ns")) for name, array in arrays.items()})
-    options: dict[str, Any] = {
-        "use_deprecated_int96_timestamps": True,
-        "use_dictionary": dictionary,
-    }
-    options |= {"row_group_size": 1500, "data_page_size": 900, "write_batch_size": 70}
-    path = write(tmp_path / "a.parquet", table, **options)
+    options = {"use_deprecated_int96_timestamps": True, "use_dictionary": dictionary}
+    layout = {"row_group_size": 1500, "data_page_size": 900, "write_batch_size": 70}
+    path = write(tmp_path / "a.parquet", table, **options, **layout)
     assert pq.read_metadata(path).schema.column(0).physical_type == "INT96"
     assert_reads_as(pq.read_table(path), path, batch_size=333)
     assert same_bits(read_all(path, columns=["x"])["x"], values)
     for dtype in ("float32", "float64", "bfloat16"):
         columns = {"o": Column("x", dtype=dtype)}
-        (batch,) = ParquetDataset(path, batch_size=2000, columns=columns, rank=0, world_size=1)
+        (batch,) = open_alone(path, batch_size=2000, columns=columns)
         expected = torch.from_numpy(values).to(getattr(torch, dtype))
         assert torch.equal(batch["o"].view(torch.uint8), expected.view(torch.uint8))
     for dtype in ("int32", "uint64", "bool"):

@@ -1,7 +1,8 @@
-"""Columns that some files lack, or hold in another form, against what pyarrow reads of them."""
+"""Columns that some files lack or hold in another form, and keys of paths, against pyarrow."""
 
 from __future__ import annotations
 
+import datetime
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,9 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
+import torch
 
+from tests.fixtures.datasets import batch_of, open_alone
 from torchparquet import (
     CastError,
     Column,
@@ -25,27 +28,27 @@ from torchparquet import (
 
 
 def write(folder: Path, *tables: pa.Table) -> str:
+    folder.mkdir(exist_ok=True)
     for number, table in enumerate(tables):
         pq.write_table(table, folder / f"{number}.parquet")
     return str(folder)
 
 
 def rows(source: Any, name: str = "c", **options: Any) -> list[Any]:
-    """Return a column's rows, each batch and each order of threads alike."""
     found: list[Any] = []
-    options = {"batch_size": 2, "even": "none", "rank": 0, "world_size": 1, **options}
-    for batch in ParquetDataset(source, **options):
+    for batch in open_alone(source, **{"batch_size": 2, "even": "none"} | options):
         value = batch[name]
         found += value.to_list() if isinstance(value, Jagged) else value.tolist()
     return found
 
 
-def of_pyarrow(folder: str, schema: pa.Schema) -> list[Any]:
-    values: list[Any] = pads.dataset(folder, schema).to_table()["c"].to_pylist()
+def of_pyarrow(folder: str, kind: pa.DataType) -> list[Any]:
+    values: list[Any] = pads.dataset(folder, pa.schema({"c": kind})).to_table()["c"].to_pylist()
     return values
 
 
 NULLS = pa.table({"x": [1, 2, 3], "c": pa.nulls(3)})
+LISTS_OF_NULLS = pa.table({"c": pa.array([[], [None, None], None], pa.list_(pa.null()))})
 
 
 @pytest.mark.parametrize(
@@ -63,7 +66,7 @@ def test_nulls_of_a_null_typed_file_are_nulls_of_the_others_kind(
     some = pa.table({"x": range(len(values)), "c": pa.array(values, kind)})
     for tables in ((NULLS, some), (some, NULLS)):
         folder = write(tmp_path, *tables)
-        expected = of_pyarrow(folder, some.schema)
+        expected = of_pyarrow(folder, kind)
         fill = bytes(4) if kind == pa.binary(4) else nulls
         filled = [fill if one is None else one for one in expected]
         filled = [list(one) if isinstance(one, bytes) else one for one in filled]
@@ -75,64 +78,52 @@ def test_nulls_of_a_null_typed_file_are_nulls_of_the_others_kind(
             rows(folder, nulls="error")
 
 
-def test_null_typed_files_beside_strings_and_words(tmp_path: Path) -> None:
-    folder = write(tmp_path, NULLS, pa.table({"x": [4, 5], "c": ["one", None]}))
-    column = next(
-        iter(ParquetDataset(folder, batch_size=5, nulls="mask", even="none", columns=["c"]))
-    )
-    assert column["c"].to_str() == [""] * 3 + ["one", ""]
-    assert column["c.valid"].tolist() == [False] * 3 + [True, False]
-    words = {"c": Column("c", vocab=["one"], nulls=-2)}
-    assert rows(folder, columns=words) == [-2, -2, -2, 0, -2]
-
-
+@pytest.mark.parametrize("nulls", [NULLS, LISTS_OF_NULLS], ids=["nulls", "lists of nulls"])
 @pytest.mark.parametrize(
     "some",
     [
         pa.array([[1, 2], [], None, [3]], pa.list_(pa.int64())),
-        pa.array([["a", "bc"], [], None, [""]], pa.list_(pa.string())),
+        pa.array([[True], [None, True]], pa.list_(pa.bool_())),
+        pa.array([["a", "bc"], [], None, [None, ""]], pa.list_(pa.string())),
         pa.array([[[1], []], [], None, [[2, 3]]], pa.list_(pa.list_(pa.int32()))),
         pa.array([[1.5, 2], [3, 4]], pa.list_(pa.float32(), 2)),
+        pa.array(["one", None]),
     ],
 )
-def test_null_typed_files_beside_lists(tmp_path: Path, some: pa.Array) -> None:
-    folder = write(tmp_path, NULLS, pa.table({"x": range(len(some)), "c": some}))
-    (batch,) = ParquetDataset(folder, batch_size=99, nulls="mask", columns=["c"])
-    expected = of_pyarrow(folder, pa.schema({"x": pa.int64(), "c": some.type}))
+def test_null_typed_files_beside_lists_and_strings(
+    tmp_path: Path, some: pa.Array, nulls: pa.Table
+) -> None:
+    nesting = str(some.type).count("list")
+    if nulls is LISTS_OF_NULLS and (nesting != 1 or pa.types.is_fixed_size_list(some.type)):
+        return
+    folder = write(tmp_path, nulls, pa.table({"x": range(len(some)), "c": some}))
+    batch = batch_of(folder, ["c"], nulls="mask")
+    expected = of_pyarrow(folder, some.type)
     valid = batch["c.valid"].tolist()
     if pa.types.is_fixed_size_list(some.type):
         assert valid == [[one is not None] * 2 for one in expected]
         assert batch["c"].tolist() == [one or [0, 0] for one in expected]
         return
     assert valid == [one is not None for one in expected]
-    is_text = pa.types.is_string(some.type.value_type)
+    is_text = "string" in str(some.type)
+    if nesting == 1:
+        items = [item for one in expected for item in one or []]
+        assert batch["c.values.valid"].tolist() == [item is not None for item in items]
+        missing = "" if is_text else 0
+        expected = [[missing if i is None else i for i in one or []] for one in expected]
     found = batch["c"].to_str() if is_text else batch["c"].to_list()
-    assert found == [one or [] for one in expected]
+    empty: Any = [] if nesting else ""
+    assert found == [one or empty for one in expected]
 
 
-@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.bool_()])
-def test_lists_of_nulls_are_lists_of_the_others_kind(tmp_path: Path, kind: pa.DataType) -> None:
-    value = {pa.int64(): 5, pa.string(): "five", pa.bool_(): True}[kind]
-    empty = pa.table({"c": pa.array([[], [None, None], None], pa.list_(pa.null()))})
-    some = pa.table({"c": pa.array([[value], [None, value]], pa.list_(kind))})
-    folder = write(tmp_path, empty, some)
-    (batch,) = ParquetDataset(folder, batch_size=5, nulls="mask", even="none")
-    expected = of_pyarrow(folder, some.schema)
-    assert batch["c"].lengths.tolist() == [len(one or []) for one in expected]
-    assert batch["c.valid"].tolist() == [one is not None for one in expected]
-    flat = [item for one in expected for item in one or []]
-    assert batch["c.values.valid"].tolist() == [item is not None for item in flat]
-
-
-def test_structs_that_are_null_typed_in_one_file(tmp_path: Path) -> None:
-    some = pa.table({"x": [4], "c": pa.array([{"a": 1, "b": [2, 3]}])})
-    folder = write(tmp_path, NULLS, some)
+def test_null_typed_files_beside_words_structs_and_packed_lists(tmp_path: Path) -> None:
+    folder = write(tmp_path, NULLS, pa.table({"x": [4, 5], "c": ["one", None]}))
+    words = {"c": Column("c", vocab=["one"], nulls=-2)}
+    assert rows(folder, columns=words) == [-2, -2, -2, 0, -2]
+    write(tmp_path, NULLS, pa.table({"x": [4], "c": pa.array([{"a": 1, "b": [2, 3]}])}))
     assert rows(folder, "c.a", nulls=-1) == [-1, -1, -1, 1]
     assert rows(folder, "c.b", nulls=-1) == [[], [], [], [2, 3]]
-
-
-def test_packed_lists_beside_a_null_typed_file(tmp_path: Path) -> None:
-    folder = write(tmp_path, NULLS, pa.table({"x": [4], "c": [[1, 2, 3, 4]]}))
+    write(tmp_path, NULLS, pa.table({"x": [4], "c": [[1, 2, 3, 4]]}))
     assert rows(folder, columns=["c"], nulls=0, pack=Pack("c", 4)) == [[1, 2, 3, 4]]
 
 
@@ -152,16 +143,12 @@ def test_a_column_that_is_null_typed_in_all_files_is_left_out_and_named(tmp_path
 
 
 def test_columns_without_a_name_or_of_one_name_are_left_out_and_named() -> None:
-    table = pa.table(
-        [pa.array([1]), pa.array([2]), pa.array([3]), pa.array([4])], ["", "a", "a", "b"]
-    )
+    table = pa.table([[1], [2], [3], [4]], ["", "a", "a", "b"])
     with pytest.warns(UserWarning, match=r"''.*no name.*'a'.*several columns"):
-        (batch,) = ParquetDataset(table, batch_size=1)
-    assert list(batch) == ["b"]
+        assert list(batch_of(table)) == ["b"]
     assert rows(table, "x", columns={"x": ""}) == [1]
-    nameless = pa.table([pa.array([1])], [""])
     with pytest.raises(UnsupportedColumnError, match=r"columns=\.\.\. selects"):
-        ParquetDataset(nameless, batch_size=1)
+        ParquetDataset(pa.table([[1]], [""]), batch_size=1)
 
 
 @pytest.mark.parametrize(
@@ -177,30 +164,55 @@ def test_lists_that_older_files_lack(
     tmp_path: Path, some: pa.Array, default: list[Any], expected: list[Any]
 ) -> None:
     folder = write(tmp_path, pa.table({"x": [1, 2]}), pa.table({"x": [3], "c": some}))
-    columns = {"c": Column("c", default=default)}
+    columns = {"c": Column("c", default=default, nulls="mask")}
     assert rows(folder, columns=columns) == [expected[0], *expected]
-    masked = {"c": Column("c", default=default, nulls="mask")}
-    assert rows(folder, "c.valid", columns=masked) == [True, True, True]
+    assert rows(folder, "c.valid", columns=columns) == [True, True, True]
     with pytest.raises(SchemaMismatchError, match=r"default=\.\.\."):
         ParquetDataset(folder, batch_size=2, columns=["c"])
 
 
-def test_fields_of_listed_structs_that_older_files_lack(tmp_path: Path) -> None:
+def test_defaults_of_what_older_files_lack(tmp_path: Path) -> None:
+    """Of fields of listed structs and of numbers, whose kind may differ; they are not null."""
     old, new = pa.array([[{"role": 1}]]), pa.array([[{"role": 1, "extra": 5}]])
     folder = write(tmp_path, pa.table({"c": old}), pa.table({"c": new}))
-    columns = {"c": Column("c.extra", default=[])}
-    assert rows(folder, columns=columns) == [[], [5]]
+    assert rows(folder, columns={"c": Column("c.extra", default=[])}) == [[], [5]]
+    first = pa.table({"x": pa.array([1, None, 3], pa.int32()), "y": [1.0, 2.0, 3.0]})
+    write(tmp_path, first, pa.table({"x": pa.array([4, 5], pa.int64())}))
+    columns = {
+        "x": Column("x", dtype="int64", nulls=0),
+        "y": Column("y", default=-1, nulls="mask"),
+        "z": Column("y", default=7, dtype=torch.bfloat16),
+    }
+    batch = batch_of(folder, columns)
+    assert batch["z"].dtype == torch.bfloat16
+    assert {name: value.tolist() for name, value in batch.items()} == {
+        "x": [1, 0, 3, 4, 5],
+        "y": [1, 2, 3, -1, -1],
+        "y.valid": [True] * 5,
+        "z": [1, 2, 3, 7, 7],
+    }
+    with pytest.raises(SchemaMismatchError, match=r"'y': present in .*0.parquet.*1.parquet"):
+        ParquetDataset(folder, batch_size=5, columns=["y"])
 
 
-def test_a_default_that_does_not_fit_lists_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        *((Column("c", default=default), "default") for default in (0, "a")),
+        (Column("s", default=[1]), r"default=\[\]"),
+        (Column("c", default=[1.5]), "representable"),
+        (Column("x", dtype="int8", default=300), r"default must be representable.*300"),
+    ],
+)
+def test_a_default_that_does_not_fit_is_refused(
+    tmp_path: Path, column: Column, message: str
+) -> None:
     folder = write(tmp_path, pa.table({"x": [1]}), pa.table({"x": [2], "c": [[1]], "s": [["a"]]}))
-    for default in (0, "a"):
-        with pytest.raises(ValueError, match="default"):
-            ParquetDataset(folder, batch_size=2, columns={"c": Column("c", default=default)})
-    with pytest.raises(ValueError, match=r"default=\[\]"):
-        ParquetDataset(folder, batch_size=2, columns={"s": Column("s", default=[1])})
-    with pytest.raises(ValueError, match="representable"):
-        ParquetDataset(folder, batch_size=2, columns={"c": Column("c", default=[1.5])})
+    with pytest.raises(ValueError, match=message):
+        ParquetDataset(folder, batch_size=2, columns={"o": column})
+
+
+# Keys of paths
 
 
 def keys_of(folder: Path, values: Sequence[str | None]) -> str:
@@ -211,6 +223,11 @@ def keys_of(folder: Path, values: Sequence[str | None]) -> str:
     return str(folder)
 
 
+def read_keys(folder: str, column: Column, **options: Any) -> list[tuple[int, int]]:
+    batch = batch_of(folder, {"x": "x", "k": column}, **options)
+    return sorted(zip(batch["x"].tolist(), batch["k"].tolist(), strict=True))
+
+
 @pytest.mark.parametrize("texts", [["1", "2"], ["a", "b"]])
 def test_null_partition_keys_are_nulls(tmp_path: Path, texts: list[str]) -> None:
     folder = keys_of(tmp_path, [*texts, "__HIVE_DEFAULT_PARTITION__"])
@@ -219,9 +236,9 @@ def test_null_partition_keys_are_nulls(tmp_path: Path, texts: list[str]) -> None
     vocab = texts if texts[0] == "a" else None
     codes = {None: -2, "a": 0, "b": 1}
     numbers = [codes.get(k, k) for k in expected["k"]]
-    for shuffle in (False, True):
-        batch = read_keys(folder, Column("k", nulls=-2, vocab=vocab), shuffle=shuffle)
-        assert sorted(batch) == sorted(zip(expected["x"], numbers, strict=True))
+    for words, shuffle in ((vocab, False), (vocab and "auto", True)):
+        found = read_keys(folder, Column("k", nulls=-2, vocab=words), shuffle=shuffle)
+        assert found == sorted(zip(expected["x"], numbers, strict=True))
     with pytest.raises(NullValueError):
         read_keys(folder, Column("k", vocab=vocab))
     masked = {"columns": {"k": Column("k", nulls="mask", vocab=vocab)}}
@@ -231,21 +248,58 @@ def test_null_partition_keys_are_nulls(tmp_path: Path, texts: list[str]) -> None
         assert sorted(map(str, rows(folder, "k", **floats))) == ["1.0", "2.0", "nan"]
 
 
-def read_keys(folder: str, column: Column, **options: Any) -> list[tuple[int, int]]:
-    options |= {"columns": {"x": "x", "k": column}, "batch_size": 99}
-    (batch,) = ParquetDataset(folder, **options)
-    return list(zip(batch["x"].tolist(), batch["k"].tolist(), strict=True))
-
-
-def test_a_key_that_some_paths_lack(tmp_path: Path) -> None:
+def test_keys_that_some_paths_lack_or_files_store(tmp_path: Path) -> None:
     folder = keys_of(tmp_path, ["5", None])
-    assert sorted(read_keys(folder, Column("k", default=-1))) == [(0, 5), (1, -1)]
-    with pytest.raises(SchemaMismatchError, match=r"default=\.\.\..*k=5") as caught:
+    assert read_keys(folder, Column("k", default=-1)) == [(0, 5), (1, -1)]
+    with pytest.raises(SchemaMismatchError, match=r"default=\.\.\..*k=5.*1\.parquet"):
         read_keys(folder, Column("k"))
-    assert "1.parquet" in str(caught.value)
+    write(tmp_path / "k=1", pa.table({"k": [5, 6]}))
+    assert rows(tmp_path / "k=1", "k") == [5, 6]
 
 
-UNITS = ("s", "ms", "us", "ns")
+@pytest.fixture(scope="module")
+def partitioned(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Two files below year=/region= directories; `x` ascends over both."""
+    root = tmp_path_factory.mktemp("partitioned")
+    for year in (2023, 2024):
+        folder = root / f"year={year}" / "region=de"
+        folder.mkdir(parents=True)
+        x = range(190 * (year - 2023), 190 * (year - 2022))
+        pq.write_table(pa.table({"x": x, "y": x}), folder / "part.parquet", row_group_size=10)
+    return root
+
+
+def test_partition_keys_are_columns_by_name(partitioned: Any) -> None:
+    columns = {"x": "x", "when": "year", "both": Column(["x", "year"], dtype="float32")}
+    for options in ({}, {"shuffle": True}, {"max_memory": "2KiB"}):
+        dataset = ParquetDataset(partitioned, batch_size=7, columns=columns, **options)  # type: ignore[arg-type]
+        for batch in dataset:
+            year = 2023 + batch["x"] // 190
+            assert batch["when"].dtype == torch.int64
+            assert (batch["when"] == year).all()
+            assert (batch["both"] == torch.stack([batch["x"], year], dim=1)).all()
+    assert rows(partitioned / "year=2024", "year", columns=["year"]) == [2024] * 190
+    assert "year" not in next(iter(ParquetDataset(partitioned, batch_size=1, columns=["x", "y"])))
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "named"),
+    [
+        (["region"], UnsupportedColumnError, "partition key 'de'"),
+        ({"y": Column("year", dtype="int8")}, ValueError, "int8, the value 202[34]"),
+        ({"y": Column("year", dtype="bool")}, UnsupportedColumnError, "cannot be read as bool"),
+        (["month"], ValueError, "no such column: 'month'"),
+    ],
+    ids=str,
+)
+def test_partition_keys_that_cannot_be_read(
+    partitioned: Any, columns: dict[str, Any] | list[str], error: Any, named: str
+) -> None:
+    with pytest.raises(error, match=named):
+        ParquetDataset(partitioned, batch_size=1, columns=columns)
+
+
+# Times
 
 
 UNITS = ("s", "ms", "us", "ns")
@@ -277,18 +331,15 @@ def test_times_that_a_unit_cannot_hold_raise(tmp_path: Path) -> None:
     fine = pa.array([1_500], pa.duration("us"))
     far = pa.array([2**62], pa.timestamp("ms"))
     for values, unit in ((fine, "ms"), (far, "ns")):
-        table = pa.table({"c": values})
         with pytest.raises(pa.ArrowInvalid):
             values.cast(pa.duration(unit) if unit == "ms" else pa.timestamp(unit))
         with pytest.raises(CastError):
-            rows(table, columns={"c": Column("c", unit=unit)})  # type: ignore[arg-type]
+            rows(pa.table({"c": values}), columns={"c": Column("c", unit=unit)})  # type: ignore[arg-type]
     rounded = {"c": Column("c", unit="ms", dtype="float32")}
     assert rows(pa.table({"c": fine}), columns=rounded) == [1.5]
 
 
 def test_other_kinds_of_time_in_a_unit(tmp_path: Path) -> None:
-    import datetime
-
     day = datetime.date(2024, 2, 29)
     at = datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.UTC)
     tables = [
@@ -306,7 +357,5 @@ def test_other_kinds_of_time_in_a_unit(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedColumnError, match="unit is for"):
         rows(pa.table({"c": [1]}), columns=columns)
     durations = pa.table({"c": pa.array([1], pa.duration("s"))})
-    mixed = tmp_path / "mixed"
-    mixed.mkdir()
     with pytest.raises(SchemaMismatchError):
-        rows(write(mixed, durations, tables[2]), columns=columns)
+        rows(write(tmp_path / "mixed", durations, tables[2]), columns=columns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 
+from tests.fixtures.datasets import batches_of, open_alone
 from tests.fixtures.parquet_files import (
     KINDS,
     LAYOUTS,
@@ -21,54 +21,32 @@ from tests.fixtures.parquet_files import (
     with_nulls,
     write,
 )
-from tests.fixtures.pyarrow_release import MAJOR
 from tests.oracles.arrow_leaves import LeafRows, table_leaves
 from torchparquet import (
     CastError,
     Column,
     ListLengthError,
     NullValueError,
-    ParquetDataset,
 )
 
 NUM_ROWS = 500
-LIST_KINDS = {
-    "list": lambda kind, length: pa.list_(kind),
-    "large list": lambda kind, length: pa.large_list(kind),
-    "fixed": pa.list_,
-}
 
 
-def fixed_rows(
-    kind: Any,
-    length: Any,
-    null_share: Any,
-    seed: int = 0,
-    distinct: Any = None,
-    list_kind: str = "list",
-) -> Any:
+def fixed_rows(kind: Any, length: int, null_share: float, distinct: Any = None) -> Any:
     """A column of lists of one length; as many rows as values are null."""
-    rng = np.random.default_rng([seed, length])
+    rng = np.random.default_rng([0, length])
     items = random_array(kind, NUM_ROWS * length, rng, distinct)
     if null_share:
         items = with_nulls(items, rng.random(len(items)) < null_share)
     null = rng.random(NUM_ROWS) < null_share
-    offsets = np.concatenate([[0], (~null * length).cumsum()])
-    items = items.slice(0, int(offsets[-1]))
-    plain = pa.LargeListArray.from_arrays(
-        pa.array(offsets), items, mask=pa.array(null) if null_share else None
-    )
-    if list_kind == "large list":
-        return plain
-    if list_kind == "fixed":
-        # Built from what every row has, as nulls have items there too.
-        rows = plain.to_pylist() if pa.types.is_decimal(items.type) else None
-        if rows is not None:
-            return pa.array(rows, pa.list_(items.type, length))
-    return plain.cast(LIST_KINDS[list_kind](items.type, length))
+    offsets = pa.array(np.concatenate([[0], (~null * length).cumsum()]))
+    items = items.slice(0, offsets[-1].as_py())
+    mask = pa.array(null) if null_share else None
+    rows = pa.LargeListArray.from_arrays(offsets, items, mask=mask)
+    return rows if null_share else rows.cast(pa.list_(items.type))
 
 
-def dense(leaf: LeafRows, length: Any, fill: int = 0) -> Any:
+def dense(leaf: LeafRows, length: int, fill: int = 0) -> Any:
     """Values `[B, L, ...]` and mask `[B, L]`; a null list is L nulls."""
     rows = [[None] * length if row is None else row for row in leaf.rows]
     assert {len(row) for row in rows} == {length}
@@ -80,8 +58,7 @@ def dense(leaf: LeafRows, length: Any, fill: int = 0) -> Any:
 
 
 def read(paths: Any, columns: Any, **options: Any) -> Any:
-    options = {"batch_size": 77, "rank": 0, "world_size": 1, **options}
-    batches = list(ParquetDataset(paths, columns=columns, **options))
+    batches = batches_of(paths, columns, **{"batch_size": 77} | options)
     return {name: torch.cat([batch[name] for batch in batches]).numpy() for name in batches[0]}
 
 
@@ -91,36 +68,19 @@ def assert_bits(actual: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_with_masks(tmp_path: Path, kind: Any, layout: str) -> None:
-    distinct = 20 if layout == "dictionary" else None
+def test_every_kind_with_masks_and_fills(tmp_path: Path, kind: Any, layout: str) -> None:
+    distinct, fill = 20 if layout == "dictionary" else None, True if kind == "bool" else 1
     cases = {f"{length} {nulls}": (length, nulls) for length in (1, 3) for nulls in (0, 0.2)}
     table = pa.table({n: fixed_rows(kind, *c, distinct=distinct) for n, c in cases.items()})
     path = write(tmp_path / "a.parquet", table, row_group_size=300, **LAYOUTS[layout])
-    batch = read(path, {n: Column(n, length=c[0], nulls="mask") for n, c in cases.items()})
+    columns = {n: Column(n, length=c[0], nulls="mask") for n, c in cases.items()}
+    columns |= {f"{n} filled": Column(n, length=c[0], nulls=fill) for n, c in cases.items()}
+    batch = read(path, columns)
     for leaf in table_leaves(table):
         values, valid = dense(leaf, int(leaf.path[0]))
         assert_bits(batch[leaf.path], values)
         assert_bits(batch[f"{leaf.path}.valid"], valid)
-
-
-@pytest.mark.parametrize("list_kind", LIST_KINDS)
-@pytest.mark.parametrize("kind", ["float32", "int64", "bool"])
-@pytest.mark.parametrize("null_share", [0, 0.3])
-def test_every_arrow_type_of_lists(
-    tmp_path: Path, kind: str, list_kind: str, null_share: float
-) -> None:
-    if MAJOR < 25 and null_share > 0 and list_kind == "fixed":
-        pytest.skip("pyarrow before 25 does not write fixed-size lists with nulls")
-    table = pa.table({"x": fixed_rows(kind, 4, null_share, list_kind=list_kind)})
-    path = write(tmp_path / "a.parquet", table, row_group_size=300)
-    fill = True if kind == "bool" else 1
-    values, _ = dense(table_leaves(table)[0], 4, fill)
-    assert_bits(read(path, {"o": Column("x", length=4, nulls=fill)})["o"], values)
-    for batch_size in (1, 64, None):
-        batch = read(path, {"o": Column("x", length=4, nulls="mask")}, batch_size=batch_size)
-        values, valid = dense(table_leaves(table)[0], 4)
-        assert_bits(batch["o"], values)
-        assert_bits(batch["o.valid"], valid)
+        assert_bits(batch[f"{leaf.path} filled"], dense(leaf, int(leaf.path[0]), fill)[0])
 
 
 @pytest.mark.parametrize("length", [1, 7, 8, 9, 2049, 5000])
@@ -142,18 +102,15 @@ def test_lengths_around_the_blocks_of_levels(tmp_path: Path, length: int) -> Non
             assert_bits(batch[f"{leaf.path}.valid"], valid)
 
 
-@pytest.mark.parametrize("policy", [None, "nan", 0.5, "error"])
-def test_policies(tmp_path: Path, policy: float | str | None) -> None:
-    """A null list is a row of nulls."""
+def test_a_null_list_is_a_row_of_nulls(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", pa.table({"x": [[1.0, None], None, [2.0, 3.0]]}))
-    columns = {"o": Column("x", length=2, nulls=policy)}  # type: ignore[arg-type]
-    if policy == "error":
-        with pytest.raises(NullValueError, match=r"column 'x' .*row 0 of its row group"):
-            read(path, columns)
-        return
-    fill = np.nan if policy in (None, "nan") else policy
-    expected = np.array([[1.0, fill], [fill, fill], [2.0, 3.0]])
-    np.testing.assert_array_equal(read(path, columns)["o"], expected)
+    policies = {None: np.nan, "nan": np.nan, 0.5: 0.5}
+    batch = read(path, {str(p): Column("x", length=2, nulls=p) for p in policies})  # type: ignore[arg-type]
+    for policy, fill in policies.items():
+        expected = np.array([[1.0, fill], [fill, fill], [2.0, 3.0]])
+        np.testing.assert_array_equal(batch[str(policy)], expected)
+    with pytest.raises(NullValueError, match=r"column 'x' .*row 0 of its row group"):
+        read(path, {"o": Column("x", length=2, nulls="error")})
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -163,23 +120,15 @@ def test_a_list_of_another_length_names_its_row(
     tmp_path: Path, row: int, bad: Any, batch_size: int, layout: str
 ) -> None:
     """Wherever it stands in a batch and its row group, and though another makes up for it."""
-    rows = [[1, 2, 3] for _ in range(200)]
-    rows[row] = bad
+    rows = [[1, 2, 3]] * 200
     rows[150] = [1, 2, 3] if row > 150 else [1] * max(0, 6 - len(bad))
-    path = write(
-        tmp_path / "a.parquet", pa.table({"x": rows}), row_group_size=100, **LAYOUTS[layout]
-    )
-    message = rf"length=3\) or.*row {row - 100} of its row group: .*row group 1, column 'x'"
-    columns = {"o": Column("x", length=3, nulls=0)}
-    iterator = iter(ParquetDataset(path, columns=columns, batch_size=batch_size))
-    before: list[Any] = []
-    with pytest.raises(ListLengthError, match=message) as caught:
-        before.extend(iterator)
-    assert path in str(caught.value)
-    assert isinstance(caught.value, ValueError)
-    found = re.match(r"list of (\d+)( or more)? is not", str(caught.value))
-    assert found is not None
-    assert int(found[1]) == len(bad) or (found[2] and 3 < int(found[1]) < len(bad))
+    rows[row], layout_options = bad, {"row_group_size": 100, **LAYOUTS[layout]}
+    path = write(tmp_path / "a.parquet", pa.table({"x": rows}), **layout_options)
+    count = len(bad) if len(bad) < 4 else r"\d+( or more)?"
+    place = rf"row {row - 100} of its row group: .*a\.parquet.*row group 1, column 'x'"
+    columns, before = {"o": Column("x", length=3, nulls=0)}, list[Any]()
+    with pytest.raises(ListLengthError, match=rf"^list of {count} is not.*length=3\) or.*{place}"):
+        before.extend(open_alone(path, columns=columns, batch_size=batch_size))
     assert all((batch["o"] == torch.tensor([1, 2, 3])).all() for batch in before)
     assert sum(len(batch["o"]) for batch in before) == row // batch_size * batch_size
 

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 import torch
 
-from tests.fixtures.datasets import batches_of
+from tests.fixtures.datasets import batch_of, batches_of
 from tests.fixtures.parquet_files import (
-    FALLBACK,
     KINDS,
     LAYOUTS,
     random_array,
@@ -20,8 +19,6 @@ from tests.fixtures.parquet_files import (
     with_nulls,
     write,
 )
-from tests.fixtures.pyarrow_release import MAJOR, needs_pyarrow
-from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
 from tests.oracles.arrow_leaves import (
     assert_table_reads_as,
     flattened,
@@ -38,13 +35,11 @@ from torchparquet import (
 FILLS = {"bool": True, "uint8": 255, "int8": -128, "uint64": 2**64 - 1, "int64": -(2**63)}
 
 
-def lists_of(
-    items: Any, num_rows: int, rng: Any, null_share: float = 0.2, empty_share: float = 0.3
-) -> pa.DataType:
+def lists_of(items: Any, num_rows: int, rng: Any, null_share: float = 0.2) -> Any:
     """The items cut to rows, some of which are empty and some null."""
     cuts = np.sort(rng.integers(0, len(items) + 1, num_rows - 1))
     lengths = np.diff(cuts, prepend=0, append=len(items))
-    lengths[rng.random(num_rows) < empty_share] = 0
+    lengths[rng.random(num_rows) < 0.3] = 0
     null = rng.random(num_rows) < null_share
     lengths[null] = 0
     offsets = np.concatenate([[0], lengths.cumsum()]).astype(np.int32)
@@ -66,52 +61,29 @@ def rows_of(batches: Any, name: str) -> Any:
     return [row for batch in batches for row in batch[name].to_list()]
 
 
-def assert_rows(batch: Any, name: str, leaf: Any, fill: Any = 0) -> None:
-    """One batch of all rows, read without masks."""
-    offsets, values = parts_of(batch[name])
-    expected = flattened(leaf, leaf.rows, fill)
-    assert all(map(same_bits, offsets, expected.offsets))
-    assert same_bits(values, expected.values)
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, 1, 3, 16])
 def test_lists_of_every_kind(tmp_path: Path, kind: Any, layout: str) -> None:
+    """Or of binary of a fixed size; a null element becomes the fill, or NaN in floats."""
     rng = np.random.default_rng(5)
-    distinct = 20 if layout == "dictionary" else None
-    shares = {"no null": 0, "some null": 0.2}
-    table = {n: random_list_column(kind, rng, 400, share, distinct) for n, share in shares.items()}
+    if isinstance(kind, int):
+        data = rng.integers(0, 256, 800 * kind, dtype=np.uint8).tobytes()
+        cells = [None if i % 9 == 0 else data[i * kind :][:kind] for i in range(800)]
+        table = {"some null": lists_of(pa.array(cells, pa.binary(kind)), 300, rng)}
+    else:
+        shares = {"no null": 0, "some null": 0.2}
+        distinct = 20 if layout == "dictionary" else None
+        table = {n: random_list_column(kind, rng, 400, s, distinct) for n, s in shares.items()}
     path = write(tmp_path / "a.parquet", pa.table(table), row_group_size=300, **LAYOUTS[layout])
     assert_table_reads_as(pa.table(table), path, batch_size=77)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("num_bytes", [1, 3, 16])
-def test_lists_of_binary_of_a_fixed_size(tmp_path: Path, num_bytes: int, layout: str) -> None:
-    rng = np.random.default_rng(6)
-    data = rng.integers(0, 256, 800 * num_bytes, dtype=np.uint8).tobytes()
-    cells = [data[i : i + num_bytes] for i in range(0, len(data), num_bytes)]
-    items = pa.array([None if i % 9 == 0 else cell for i, cell in enumerate(cells)])
-    table = pa.table({"x": lists_of(items.cast(pa.binary(num_bytes)), 300, rng)})
-    path = write(tmp_path / "a.parquet", table, **LAYOUTS[layout])
-    assert_table_reads_as(table, path, batch_size=64)
-    leaf = table_leaves(table)[0]
-    (batch,) = batches_of(path, {"x": Column("x", nulls=7)}, batch_size=300)
-    assert batch["x"].values.shape[1:] == (num_bytes,)
-    assert_rows(batch, "x", leaf, fill=7)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_fill_in_lists_of_every_kind(tmp_path: Path, kind: Any) -> None:
-    """A null element becomes the value, NaN in floats unless told, a null list becomes empty."""
-    table = pa.table({"x": random_list_column(kind, np.random.default_rng(7))})
-    path = write(tmp_path / "a.parquet", table, data_page_size=100, write_batch_size=30)
-    (leaf,) = table_leaves(table)
-    fill = FILLS.get(kind, 7)
-    for nulls, value in ((fill, fill), *([(None, np.nan)] if kind.startswith("float") else [])):
-        (batch,) = batches_of(path, {"o": Column("x", nulls=nulls)}, batch_size=400)
-        assert set(batch) == {"o"}
-        assert_rows(batch, "o", leaf, value)
+    fill, leaf = FILLS.get(kind, 7), table_leaves(pa.table(table))[-1]
+    policies = {fill: fill} | ({None: np.nan} if str(kind).startswith("float") else {})
+    batch = batch_of(path, {str(p): Column("some null", nulls=p) for p in policies})
+    for policy, value in policies.items():
+        offsets, values = parts_of(batch[str(policy)])
+        expected = flattened(leaf, leaf.rows, value)
+        assert all(map(same_bits, offsets, expected.offsets))
+        assert same_bits(values, expected.values)
 
 
 def test_null_and_empty_lists_are_told_apart_by_the_mask(tmp_path: Path) -> None:
@@ -123,7 +95,7 @@ def test_null_and_empty_lists_are_told_apart_by_the_mask(tmp_path: Path) -> None
         }
     )
     path = write(tmp_path / "a.parquet", table)
-    (batch,) = batches_of(path, None, nulls="mask")
+    batch = batch_of(path, nulls="mask")
     order = [f"{name}{mask}" for name in "isn" for mask in ("", ".valid", ".values.valid")]
     assert list(batch) == order
     assert_table_reads_as(table, path)
@@ -132,17 +104,13 @@ def test_null_and_empty_lists_are_told_apart_by_the_mask(tmp_path: Path) -> None
     assert batch["s"].to_str() == [["a", "", ""], [], [], [""], ["bb"]]
     assert batch["n"].to_list() == [[[1], [], []], [], [], [[]], [[0, 2]]]
     empty = pa.table({"x": [[], [1], [], [2, 3]], "n": [[], [[]], [[], [1]], []]})
-    (batch,) = batches_of(write(tmp_path / "b.parquet", empty), None, nulls="error")
+    batch = batch_of(write(tmp_path / "b.parquet", empty), nulls="error")
     assert {name: batch[name].to_list() for name in batch} == empty.to_pydict()
 
 
-def nested_column(depth: Any, rng: Any, leaf: Any = None, num_rows: int = 300) -> Any:
-    items = leaf if leaf is not None else random_array("int32", 4000, rng)
-    if leaf is None:
-        items = with_nulls(items, rng.random(4000) < 0.1)
+def nested_column(items: pa.Array, depth: int, rng: Any) -> Any:
     for level in range(depth):
-        count = num_rows if level == depth - 1 else 2000 // 2**level
-        items = lists_of(items, count, rng)
+        items = lists_of(items, 300 if level == depth - 1 else 2000 // 2**level, rng)
     return items
 
 
@@ -151,8 +119,11 @@ def nested_column(depth: Any, rng: Any, leaf: Any = None, num_rows: int = 300) -
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 def test_nested_lists_of_numbers_and_strings(tmp_path: Path, depth: int, layout: str) -> None:
     rng = np.random.default_rng(depth)
-    words = pa.array([None if i % 7 == 0 else "w" * (i % 5) + str(i) for i in range(4000)])
-    table = pa.table({"i": nested_column(depth, rng), "s": nested_column(depth, rng, leaf=words)})
+    leaves = {
+        "i": with_nulls(random_array("int32", 4000, rng), rng.random(4000) < 0.1),
+        "s": pa.array([None if i % 7 == 0 else "w" * (i % 5) + str(i) for i in range(4000)]),
+    }
+    table = pa.table({name: nested_column(items, depth, rng) for name, items in leaves.items()})
     path = write(tmp_path / "a.parquet", table, row_group_size=170, **LAYOUTS[layout])
     for batch_size in (1, 45, None):
         assert_table_reads_as(table, path, batch_size=batch_size)
@@ -163,13 +134,14 @@ def test_lists_in_structs_and_structs_in_lists(tmp_path: Path) -> None:
         [
             ("a", pa.list_(pa.struct([("x", pa.int8()), ("s", pa.string())]))),
             ("m", pa.map_(pa.string(), pa.list_(pa.float32()))),
+            ("q", pa.struct([("x", pa.int64()), ("y", pa.string())])),
         ]
     )
     rows: Any = [
         {"a": [{"x": 1, "s": "p"}, None, {"x": None, "s": ""}], "m": [("k", [0.5, None])]},
         None,
-        {"a": [], "m": []},
-        {"a": None, "m": None},
+        {"a": [], "m": [], "q": {"x": 7, "y": None}},
+        {"a": None, "m": None, "q": {"x": None, "y": "z"}},
         {"a": [None], "m": [("k", []), ("l", None), ("", [1.0])]},
     ] * 30
     table = pa.table({"r": pa.array(rows, row)})
@@ -177,69 +149,11 @@ def test_lists_in_structs_and_structs_in_lists(tmp_path: Path) -> None:
         path = write(tmp_path / "a.parquet", table, **layout)
         assert_table_reads_as(table, path, batch_size=7)
     names = [leaf.path for leaf in table_leaves(table)]
-    assert names == ["r.a.x", "r.a.s", "r.m.key", "r.m.value"]
+    assert names == ["r.a.x", "r.a.s", "r.m.key", "r.m.value", "r.q.x", "r.q.y"]
     with pytest.raises(
         ValueError, match=r"select the leaves of a nested column: 'r\.m' has 'r\.m\.key'"
     ):
         ParquetDataset(path, batch_size=1, columns=["r.m"])
-
-
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_a_page_for_each_row(tmp_path: Path, version: str) -> None:
-    """Also for those that are longer than a page should be, and than a block of levels."""
-    lengths = [0, 1000, 3, 0, 2500, 1, 4500]
-    table = pa.table({"x": [list(range(n)) for n in lengths], "n": [[[n] * n] for n in lengths]})
-    options = {"data_page_version": version, "data_page_size": 1, "write_batch_size": 1}
-    path = write(tmp_path / "a.parquet", table, use_dictionary=False, row_group_size=4, **options)
-    if MAJOR > 22:
-        assert len(pages(path)) == 3  # the first row, which is empty, goes with the next
-    for batch_size in (1, 2, 3, 7, None):
-        for max_memory in ("1MiB", "1GiB"):
-            assert_table_reads_as(table, path, batch_size=batch_size, max_memory=max_memory)
-
-
-@needs_pyarrow(23, "cannot limit the rows of a page")
-def test_a_list_of_a_hundred_thousand_elements(tmp_path: Path) -> None:
-    """And the same as strings, between short rows."""
-    long = np.arange(100_000) * 2**40
-    rows = [[1], long.tolist(), [], long[::2].tolist(), [3]]
-    table = pa.table({"x": rows, "s": [[f"{i:x}" for i in row] for row in rows]})
-    path = write(tmp_path / "a.parquet", table, data_page_size=4000, max_rows_per_page=2)
-    for batch_size in (1, 5):
-        assert_table_reads_as(table, path, batch_size=batch_size)
-
-
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_fallback_from_dictionary_to_plain_in_lists(tmp_path: Path, version: str) -> None:
-    rng = np.random.default_rng(3)
-    numbers = random_list_column("int64", rng, num_rows=1000, distinct=900)
-    words = pa.array([f"word {i}" for i in rng.integers(0, 900, 4000).tolist()])
-    table = pa.table({"x": numbers, "s": lists_of(words, 1000, rng)})
-    path = write(tmp_path / "a.parquet", table, **FALLBACK, data_page_version=version)
-    for column in range(2):
-        encodings = {page.encoding for page in pages(path, column=column) if page.is_data}
-        assert encodings == {RLE_DICTIONARY, PLAIN}
-    assert_table_reads_as(table, path, batch_size=333)
-
-
-@pytest.mark.parametrize(
-    ("encoding", "kinds"),
-    [
-        ("DELTA_BINARY_PACKED", ["int8", "int64", "timestamp[us]"]),
-        ("BYTE_STREAM_SPLIT", ["float16", "float32", "int32", "decimal(38, 10)"]),
-        ("DELTA_BYTE_ARRAY", ["decimal(38, 10)"]),
-        ("RLE", ["bool"]),
-    ],
-)
-def test_other_encodings_in_lists(tmp_path: Path, encoding: str, kinds: list[str]) -> None:
-    rng = np.random.default_rng(4)
-    table = pa.table({kind: random_list_column(kind, rng, num_rows=3000) for kind in kinds})
-    options: dict[str, Any] = {
-        "column_encoding": {f"{kind}.list.element": encoding for kind in kinds}
-    }
-    options |= {"use_dictionary": False, "data_page_size": 9000, "write_batch_size": 100}
-    path = write(tmp_path / "a.parquet", table, **options)
-    assert_table_reads_as(table, path, batch_size=999)
 
 
 def test_all_rows_empty_or_null(tmp_path: Path) -> None:
@@ -297,29 +211,6 @@ def test_required_lists_of_required_elements(tmp_path: Path) -> None:
                 assert_table_reads_as(table, path, batch_size=11)
 
 
-@pytest.mark.parametrize("layout", ["dictionary", "plain"])
-def test_elements_are_cast(tmp_path: Path, layout: str) -> None:
-    """As rows of one value are cast, which other tests check."""
-    casts = {"int32": "int8", "int64": "float32", "uint16": "int64", "float64": "bfloat16"}
-    casts |= {"bool": "uint8", "decimal(5, 2)": "int64", "date": "int32"}
-    rng = np.random.default_rng(2)
-    for kind, dtype in casts.items():
-        items = pa.array(rng.integers(0, 2 if kind == "bool" else 100, 900))
-        items = items.cast(pa.float64()) if kind.startswith("decimal") else items
-        items = items.cast(pa.int32()) if kind == "date" else items
-        items = with_nulls(items.cast(KINDS[kind]), rng.random(900) < 0.2)
-        column = lists_of(items, 300, rng)
-        flat = pa.table({"x": column.flatten()})
-        nested = write(tmp_path / "n.parquet", pa.table({"x": column}), **LAYOUTS[layout])
-        single = write(tmp_path / "s.parquet", flat, **LAYOUTS[layout])
-        columns = {"o": Column("x", dtype=dtype, nulls="mask")}
-        (expected,) = batches_of(single, columns, batch_size=1000)
-        (batch,) = batches_of(nested, columns, batch_size=1000)
-        assert batch["o"].values.dtype == getattr(torch, dtype)
-        assert torch.equal(batch["o"].values, expected["o"])
-        assert torch.equal(batch["o.values.valid"], expected["o.valid"])
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_an_element_that_does_not_fit_names_its_place(tmp_path: Path, layout: str) -> None:
     rows = [[1, 2], [], None, [3]] * 50
@@ -351,6 +242,6 @@ def test_leaves_of_one_path_keep_their_whole_names(tmp_path: Path) -> None:
     """A list of structs, and beside it a field with a dot in its name."""
     table = pa.table({"a": [[{"x": 1}, {"x": 2}]], "a.x": [7]})
     path = write(tmp_path / "a.parquet", table)
-    (batch,) = batches_of(path, ["a.list.element.x", "a.x"])
+    batch = batch_of(path, ["a.list.element.x", "a.x"])
     assert batch["a.list.element.x"].to_list() == [[1, 2]]
     assert batch["a.x"].tolist() == [7]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from pathlib import Path
@@ -64,21 +63,15 @@ def numbers(tmp_path_factory: Any) -> Any:
 def test_fill_of_every_kind(every_kind: Any, kind: Any) -> None:
     table, path = every_kind
     fill = FILLS.get(kind, 7)
-    columns = {"x": Column(kind, nulls=fill), "m": Column(kind, nulls="mask")}
+    nan = {"d": kind, "n": Column(kind, nulls="nan")} if kind.startswith("float") else {}
+    columns = {"x": Column(kind, nulls=fill), "m": Column(kind, nulls="mask")} | nan
     read = read_all(path, columns=columns, batch_size=333)
-    assert list(read) == ["x", "m", "m.valid"]
+    assert list(read) == ["x", "m", "m.valid", *nan]
+    for name in nan:  # the NaN of a null is numpy's quiet one, the values keep their own bits
+        assert same_bits(read[name], stored_values(table[kind], np.nan))
     assert same_bits(read["x"], stored_values(table[kind], fill))
     assert same_bits(read["m"], stored_values(table[kind]))
     assert same_bits(read["m.valid"], validity(table[kind]))
-
-
-@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
-def test_nan_for_floats(every_kind: Any, kind: str) -> None:
-    table, path = every_kind
-    for column, nulls in ((kind, None), (Column(kind, nulls="nan"), None), (kind, "nan")):
-        read = read_all(path, columns={"x": column}, nulls=nulls)
-        # The NaN of a null is numpy's quiet one, the values keep their own bits.
-        assert same_bits(read["x"], stored_values(table[kind], np.nan))
 
 
 def test_column_overrules_the_data_set(numbers: Any) -> None:
@@ -98,20 +91,6 @@ def test_column_overrules_the_data_set(numbers: Any) -> None:
     }
     assert list(read) == list(expected)
     assert all(same_bits(read[name], expected[name]) for name in expected)
-
-
-@pytest.mark.parametrize("batch_size", [1, 100, 2048, None])
-def test_groups_mask_and_fill_each_place(numbers: Any, batch_size: int | None) -> None:
-    table, path = numbers
-    names = ["i", "k", "j"]
-    columns = {"m": Column(names, nulls="mask"), "g": Column(names, nulls=-9), "f": "f"}
-    read = read_all(path, columns=columns, batch_size=batch_size)
-    assert list(read) == ["m", "m.valid", "g", "f"]
-    for place, name in enumerate(names):
-        assert same_bits(read["m"][:, place], stored_values(table[name]))
-        assert same_bits(read["m.valid"][:, place], validity(table[name]))
-        assert same_bits(read["g"][:, place], stored_values(table[name], -9))
-    assert same_bits(read["f"], stored_values(table["f"], np.nan))
 
 
 @pytest.mark.parametrize("page_rows", [50, 10**6])
@@ -262,24 +241,3 @@ def test_batches_before_the_null_arrive_whole(
     # All batches that end before the row group of the null; at most up to its batch.
     assert rows == list(range(len(rows)))
     assert 1300 // batch_size * batch_size <= len(rows) <= 1357 // batch_size * batch_size
-
-
-def test_the_first_null_in_the_order_is_reported_by_any_number_of_threads(tmp_path: Path) -> None:
-    path = null_at(tmp_path, 1800, 650)
-    found = set()
-    for threads, memory in itertools.product((1, 2, 3, 4), ("1GiB", 40_000)):
-        options = {"num_threads": threads, "max_memory": memory}
-        batches, message = batches_until_error(path, batch_size=100, **options)
-        found.add((len(batches), message))
-    ((count, message),) = found
-    assert count == 6
-    assert "row 50 " in message
-    assert "'y'" in message
-
-
-def test_null_outside_this_ranks_share_is_none_of_its_business(tmp_path: Path) -> None:
-    path = null_at(tmp_path, 150)  # row group 1, dealt to rank 1
-    read = read_all(path, rank=0, world_size=2)
-    assert len(read["x"]) == 1000
-    with pytest.raises(NullValueError, match="row group 1"):
-        read_all(path, rank=1, world_size=2)

@@ -121,30 +121,34 @@ def test_what_a_column_cannot_be(path: str, column: Column, message: str | None)
     assert isinstance(caught.value, UnsupportedColumnError) == message.startswith(kinds)
 
 
-FITS: list[tuple[str, Any, Any]] = [
-    *[("u", None, 255), ("u", None, 7.0), ("k", None, -(2**63)), ("k", None, True)],
-    *[("huge", None, 2**64 - 1), ("b", None, True), ("b", None, 0), ("b", None, 1.0)],
-    *[
-        ("f", None, 0.1),
-        ("f", None, -0.0),
-        ("f", None, 3),
-        ("f", None, -INF),
-        ("f", None, NAN),
-        ("h", None, 65504),
-    ],
-    *[("when", None, np.int64(-1)), ("k", "int8", 127), ("k", "bfloat16", 3.3e38)],
-    *[("u", "int32", -1), ("b", "int8", 2), ("f", "float64", 1e300)],
-]
-MISFITS: list[tuple[str, Any, Any]] = [
-    *[("u", None, 256), ("u", None, -1), ("u", None, 1.5), ("k", None, 2**63)],
-    *[("k", None, -(2**63) - 1), ("k", None, NAN), ("k", None, INF), ("k", None, float(2**63))],
-    *[("huge", None, 2**64), ("b", None, 2), ("b", None, 0.5), ("b", None, NAN)],
-    *[("h", None, 65505), ("f", None, 1e39), ("f", None, 10**400), ("k", None, 10**400)],
-    *[("k", "int8", 128), ("k", "float16", 65505), ("f", "float16", 1e5), ("k", None, 0.5)],
-]
+FITS: dict[tuple[str, Any], list[Any]] = {
+    ("u", None): [255, 7.0],
+    ("k", None): [-(2**63), True],
+    ("huge", None): [2**64 - 1],
+    ("b", None): [True, 0, 1.0],
+    ("f", None): [0.1, -0.0, 3, -INF, NAN],
+    ("h", None): [65504],
+    ("when", None): [np.int64(-1)],
+    **{("k", "int8"): [127], ("k", "bfloat16"): [3.3e38], ("u", "int32"): [-1]},
+    **{("b", "int8"): [2], ("f", "float64"): [1e300]},
+}
+MISFITS: dict[tuple[str, Any], list[Any]] = {
+    ("u", None): [256, -1, 1.5],
+    ("k", None): [2**63, -(2**63) - 1, NAN, INF, float(2**63), 10**400, 0.5],
+    ("huge", None): [2**64],
+    ("b", None): [2, 0.5, NAN],
+    ("h", None): [65505],
+    ("f", None): [1e39, 10**400],
+    **{("k", "int8"): [128], ("k", "float16"): [65505], ("f", "float16"): [1e5]},
+}
 
 
-@pytest.mark.parametrize(("name", "dtype", "value"), FITS)
+def each_value(cases: dict[tuple[str, Any], list[Any]]) -> pytest.MarkDecorator:
+    values = [(*key, value) for key, of_key in cases.items() for value in of_key]
+    return pytest.mark.parametrize(("name", "dtype", "value"), values)
+
+
+@each_value(FITS)
 def test_a_value_for_nulls_that_fits(path: str, name: str, dtype: Any, value: Any) -> None:
     for nulls, of_all in ((value, None), (None, value)):
         columns = {"o": Column(name, nulls=nulls, dtype=dtype)}
@@ -153,7 +157,7 @@ def test_a_value_for_nulls_that_fits(path: str, name: str, dtype: Any, value: An
         assert repr(batch["o"][1].item()) == repr(expected.item())
 
 
-@pytest.mark.parametrize(("name", "dtype", "value"), MISFITS)
+@each_value(MISFITS)
 def test_a_value_for_nulls_that_does_not_fit(path: str, name: str, dtype: Any, value: Any) -> None:
     columns = {"o": Column(name, nulls=value, dtype=dtype)}
     with pytest.raises(ValueError, match=r"representable.*'o' is ") as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from tests.fixtures.datasets import batches_of
-from tests.fixtures.parquet_files import CODECS, FALLBACK, write
+from tests.fixtures.parquet_files import CODECS, write
 from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
 from tests.oracles.arrow_leaves import assert_table_reads_as
 from torchparquet import (
@@ -84,35 +85,6 @@ def test_every_encoding_page_version_and_codec(
     path = write(tmp_path / "a.parquet", table, **options, **encoded(encoding))
     assert {page.encoding for page in pages(path) if page.is_data} == {ENCODINGS[encoding]}
     assert_table_reads_as(table, path, batch_size=500)
-
-
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("encoding", ENCODINGS)
-def test_pages_of_few_values(tmp_path: Path, encoding: str, version: str) -> None:
-    """Batches begin and end within pages and blocks, pages within batches."""
-    table = strings_table(700, distinct=150)
-    options: dict[str, Any] = {
-        "data_page_size": 64,
-        "write_batch_size": 9,
-        "write_page_checksum": True,
-    }
-    options |= {"data_page_version": version, "row_group_size": 500}
-    path = write(tmp_path / "a.parquet", table, **options, **encoded(encoding))
-    assert len(pages(path)) > 40
-    for batch_size in (1, 333, None):
-        assert_table_reads_as(table, path, batch_size=batch_size)
-
-
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_fallback_from_dictionary_to_plain_within_a_column_chunk(
-    tmp_path: Path, version: str
-) -> None:
-    table = strings_table(3000, distinct=2500)
-    path = write(tmp_path / "a.parquet", table, **FALLBACK, data_page_version=version)
-    for column in range(4):
-        encodings = {page.encoding for page in pages(path, column=column) if page.is_data}
-        assert encodings == {RLE_DICTIONARY, PLAIN}
-    assert_table_reads_as(table, path, batch_size=777)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -211,11 +183,34 @@ def test_a_batch_that_outgrows_the_memory_is_an_error_of_its_column(tmp_path: Pa
         assert_table_reads_as(table, path, batch_size=2, max_memory="1MiB")
 
 
-def test_no_bytes_at_all(tmp_path: Path) -> None:
-    """All strings empty or null: values of no length, of the right dtype."""
-    table = pa.table({"s": ["", None] * 20, "n": pa.nulls(40, pa.string())})
-    path = write(tmp_path / "a.parquet", table)
-    assert_table_reads_as(table, path, batch_size=3)
-    for batch in batches_of(path, None, nulls="empty", batch_size=3):
-        assert batch["s"].values.shape == batch["n"].values.shape == (0,)
-        assert batch["s"].values.dtype == torch.uint8
+BATCH_ROWS = 64
+
+
+def skewed(draws: random.Random, num_batches: int) -> list[str]:
+    """Every third batch is of long ones: threads wait, but never for good."""
+    rows = []
+    for _ in range(num_batches):
+        least, most = (2000, 6000) if draws.random() < 0.3 else (0, 20)
+        rows += ["x" * draws.randint(least, most) for _ in range(BATCH_ROWS)]
+    return rows
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("num_threads", [2, 3])
+@pytest.mark.long
+def test_every_string_comes_however_the_threads_wait(tmp_path: Path, num_threads: int) -> None:
+    draws = random.Random(num_threads)
+    for _ in range(10):
+        batches_per_group = draws.choice([2, 4, 7])
+        rows = skewed(draws, 8 * batches_per_group)
+        layout = {"row_group_size": BATCH_ROWS * batches_per_group, "use_dictionary": False}
+        path = write(tmp_path / "a.parquet", pa.table({"s": rows}), **layout)
+        for max_memory in ("512KiB", "1MiB", "2MiB"):
+            dataset = ParquetDataset(
+                path, batch_size=BATCH_ROWS, num_threads=num_threads, max_memory=max_memory
+            )
+            for _ in range(15):
+                found: list[int] = []
+                for batch in dataset:
+                    found += batch["s"].offsets.diff().tolist()
+                assert found == list(map(len, rows))

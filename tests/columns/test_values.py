@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import torchparquet
 from tests.fixtures.parquet_files import (
     CODECS,
     FALLBACK,
     KINDS,
     assert_reads_as,
-    column_at,
     first_difference,
-    from_bits,
     kinds_table,
     random_array,
     read_all,
@@ -29,85 +27,76 @@ from tests.fixtures.parquet_files import (
     write,
 )
 from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
+from tests.oracles.arrow_leaves import assert_table_reads_as
+from torchparquet import Column
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")
 TEMPORAL = tuple(kind for kind in KINDS if kind.startswith(("date", "time")))
 DECIMALS = tuple(kind for kind in KINDS if kind.startswith("decimal"))
-# NaNs with payloads and signs, infinities, zeros of both signs, subnormals.
-_NAN32, _NAN, _INF = 0x7FC0_0000, 0x7FF8 << 48, 0x7FF0 << 48
-SPECIAL_BITS = {
-    "float16": [0x7E00, 0x7C01, 0xFE2A, 0xFFFF, 0x7C00, 0xFC00, 0x8000, 0, 1, 0x83FF],
-    "float32": [_NAN32, 0x7F80_0001, 0xFFC1_2345, 2**32 - 1, 0x7F80_0000, 0xFF80_0000, 2**31, 0, 1],
-    "float64": [
-        _NAN,
-        _INF + 1,
-        2**63 + _NAN + 7,
-        2**64 - 1,
-        _INF,
-        2**63 + _INF,
-        2**63,
-        0,
-    ],
-}
 
 
 def data_page_encodings(path: Any, column: Any) -> Any:
     return {page.encoding for page in pages(path, column=column) if page.is_data}
 
 
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("codec", CODECS)
-def test_every_kind_and_nullability(tmp_path: Path, codec: Any, version: str) -> None:
-    """Dictionary pages of a few values, by each codec and data page version."""
-    table = kinds_table(1201, distinct=37)
-    options = {"compression": codec, "data_page_version": version, "row_group_size": 700}
-    path = write(tmp_path / "a.parquet", table, **options)
-    assert pq.read_metadata(path).row_group(0).column(5).has_dictionary_page
-    assert_reads_as(table, path, batch_size=500)
+DICTIONARY: dict[str, Any] = {"use_dictionary": True, "row_group_size": 700}
+FEW = {"data_page_size": 64, "write_batch_size": 9}
+WAYS: list[dict[str, Any]] = [
+    *(DICTIONARY | {"compression": codec} for codec in CODECS),
+    *(
+        {"use_dictionary": False, "write_page_checksum": True, "row_group_size": 1100}
+        | {"compression": codec, **sizes}
+        for codec, sizes in itertools.product(("none", "zstd"), ({}, FEW))
+    ),
+]
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("codec", ["none", "zstd"])
-@pytest.mark.parametrize("sizes", [{}, {"data_page_size": 64, "write_batch_size": 9}], ids=str)
-@pytest.mark.mostly_long(every=3)
-def test_plain(tmp_path: Path, codec: str, version: str, sizes: dict[str, int]) -> None:
-    table = kinds_table(1500)
-    options = {"compression": codec, "data_page_version": version, "row_group_size": 1100, **sizes}
-    options |= {"use_dictionary": False, "write_page_checksum": True}
-    path = write(tmp_path / "a.parquet", table, **options)
+@pytest.mark.parametrize("options", WAYS, ids=str)
+def test_every_kind_and_nullability(tmp_path: Path, options: Any, version: str) -> None:
+    """Dictionaries of a few values by each codec, and plain pages of many values and of few."""
+    has_dictionary = options["use_dictionary"]
+    table = kinds_table(1201, distinct=37 if has_dictionary else None)
+    path = write(tmp_path / "a.parquet", table, data_page_version=version, **options)
+    assert pq.read_metadata(path).row_group(0).column(5).has_dictionary_page == has_dictionary
     assert_reads_as(table, path, batch_size=333)
-
-
-@pytest.mark.parametrize("distinct", [1, 2, 3, 200, 5000])
-def test_dictionary_sizes(tmp_path: Path, distinct: int) -> None:
-    kinds = ["int16", "int64", "float16", "float32", "timestamp[us]"]
-    table = kinds_table(3001, kinds, distinct=distinct)
-    path = write(tmp_path / "a.parquet", table, data_page_size=500, write_batch_size=50)
-    assert_reads_as(table, path)
-
-
-def test_dictionary_of_more_than_65536_values(tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    values = rng.permutation(np.concatenate([np.arange(70_000)] * 2))
-    table = pa.table({"i": values * 2**33, "f": values.astype(np.float32)})
-    table = table.append_column("n", with_nulls(table["i"].chunk(0), rng.random(140_000) < 0.1))
-    path = write(tmp_path / "a.parquet", table, dictionary_pagesize_limit=2**24)
-    for column in range(3):
-        assert data_page_encodings(path, column) == {RLE_DICTIONARY}
-    assert_reads_as(table, path, batch_size=9999)
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_fallback_from_dictionary_to_plain_within_a_column_chunk(
     tmp_path: Path, version: str
 ) -> None:
+    """Numbers, strings, words and lists of these."""
     kinds = [kind for kind in KINDS if KINDS[kind].bit_width >= 16]
-    table = kinds_table(4000, kinds, ["required", "some null"], distinct=3000)
-    path = write(tmp_path / "a.parquet", table, **FALLBACK, data_page_version=version)
+    numbers = kinds_table(4000, kinds, ["required", "some null"], distinct=3000)
+    path = write(tmp_path / "a.parquet", numbers, **FALLBACK, data_page_version=version)
+    assert_falls_back(path, numbers)
+    assert_reads_as(numbers, path, batch_size=777)
+    drawn = np.random.default_rng(3).integers(0, 2500, 12_000).tolist()
+    texts = [f"{n:x}" * (n % 7) for n in drawn]
+    cut = range(0, 12_001, 3)
+    table = pa.table(
+        {
+            "s": texts[:4000],
+            "null": [None if n % 4 == 0 else text for n, text in enumerate(texts[:4000])],
+            "l": [drawn[i:j] if i % 2 else None for i, j in itertools.pairwise(cut)],
+            "w": [texts[i:j] if i % 5 else [] for i, j in itertools.pairwise(cut)],
+        }
+    )
+    path = write(tmp_path / "b.parquet", table, **FALLBACK, data_page_version=version)
+    assert_falls_back(path, table)
+    assert_table_reads_as(table, path, batch_size=777)
+    vocab = list(dict.fromkeys(texts))[::3]
+    codes = {word: number for number, word in enumerate(vocab)}
+    for options in ({}, {"max_memory": 5000, "batch_size": 40}):
+        read = read_all(path, columns={"s": Column("s", vocab=vocab)}, **options)
+        assert read["s"].tolist() == [codes.get(text, -1) for text in texts[:4000]]
+
+
+def assert_falls_back(path: str, table: pa.Table) -> None:
     for column in range(table.num_columns):
         assert data_page_encodings(path, column) == {RLE_DICTIONARY, PLAIN}
-    assert_reads_as(table, path, batch_size=777)
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
@@ -130,75 +119,6 @@ def test_encodings_of_the_fallback(tmp_path: Path, encoding: str, kinds: Any, ve
     path = write(tmp_path / "a.parquet", table, **options)
     assert encoding in pq.read_metadata(path).row_group(0).column(0).encodings
     assert_reads_as(table, path, batch_size=2500, num_threads=2)
-
-
-@pytest.mark.parametrize("encoding", ["PLAIN", "DELTA_BINARY_PACKED"])
-def test_integers_of_every_shape(tmp_path: Path, encoding: str) -> None:
-    arrays = {}
-    for kind in INTEGERS:
-        limits = np.iinfo(kind)
-        arrays[f"{kind} constant"] = np.full(4100, limits.max, kind)
-        arrays[f"{kind} counting"] = np.arange(4100).astype(kind)
-        extremes = np.array([limits.min, limits.max, 0, 1], kind)
-        arrays[f"{kind} extremes"] = np.resize(extremes, 4100)
-    encodings = dict.fromkeys(arrays, encoding)
-    table = pa.table(arrays)
-    path = write(tmp_path / "a.parquet", table, use_dictionary=False, column_encoding=encodings)
-    assert_reads_as(table, path)
-
-
-@pytest.mark.parametrize("encoding", ["PLAIN", "BYTE_STREAM_SPLIT", "dictionary"])
-@pytest.mark.parametrize("kind", FLOATS)
-def test_floats_keep_every_bit(tmp_path: Path, kind: str, encoding: str) -> None:
-    bits = np.array(SPECIAL_BITS[kind], f"u{KINDS[kind].bit_width // 8}")
-    if encoding == "dictionary":
-        # The writer's dictionary takes all NaNs for one, so each column has one value.
-        arrays = {f"{value:x}": from_bits(kind, np.full(300, value, bits.dtype)) for value in bits}
-        options = {"use_dictionary": True}
-    else:
-        arrays = {"x": from_bits(kind, np.resize(bits, 1003))}
-        options = {"use_dictionary": False, "column_encoding": dict.fromkeys(arrays, encoding)}  # type: ignore[dict-item]
-    table = pa.table(arrays)
-    path = write(tmp_path / "a.parquet", table, **options)
-    assert_reads_as(table, path)
-    # A fill or a NaN for nulls touches no value, and a group of columns neither.
-    names = [*arrays, "again"]
-    twice = table.append_column("again", table.column(0))
-    path = write(tmp_path / "b.parquet", twice, **{**options, "column_encoding": None})
-    read = read_all(path, columns={"group": names})["group"]
-    for index, name in enumerate(names):
-        assert same_bits(read[:, index], stored_values(twice[name])), name
-
-
-def test_dictionary_indices_of_bit_width_zero(tmp_path: Path) -> None:
-    """A dictionary of one value needs no bits for its indices; pyarrow spends one all the same."""
-    table = pa.table({"x": pa.array(np.full(1000, 0x0123456789ABCDEF))})
-    schema = pa.schema([pa.field("x", pa.int64(), nullable=False)])
-    path = tmp_path / "a.parquet"
-    write(path, table.cast(schema), compression="none", write_statistics=False)
-    content = path.read_bytes()
-    # Bit width 1, a run of 1000 (its header is 2000 as a varint), its value in one byte.
-    assert content.count(b"\x01\xd0\x0f\x00") == 1
-    path.write_bytes(content.replace(b"\x01\xd0\x0f\x00", b"\x00\xd0\x0f\x00"))
-    assert pq.read_table(path)["x"].to_pylist() == [0x0123456789ABCDEF] * 1000
-    assert_reads_as(table, str(path), batch_size=300)
-
-
-@pytest.mark.mostly_long(every=3)
-@pytest.mark.parametrize("num_rows", [1, 7, 8, 9, 31, 63, 64, 65, 129])
-def test_few_rows(tmp_path: Path, num_rows: int) -> None:
-    table = kinds_table(num_rows, distinct=3)
-    path = write(tmp_path / "a.parquet", table)
-    for batch_size in (1, 7, 1000):
-        assert_reads_as(table, path, batch_size=batch_size)
-
-
-def test_tensors_have_the_documented_dtypes(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", kinds_table(3, nullabilities=["required"]))
-    read = read_all(path)
-    unlike = dict.fromkeys(TEMPORAL, "int64") | dict.fromkeys(DECIMALS, "float64")
-    dtypes = {name.removesuffix(" required"): str(array.dtype) for name, array in read.items()}
-    assert dtypes == {kind: unlike.get(kind, kind) for kind in KINDS}
 
 
 def test_groups_of_every_kind(tmp_path: Path) -> None:
@@ -251,39 +171,3 @@ def test_files_written_by_duckdb(tmp_path: Path, codec: str, version: str) -> No
             f"parquet_version '{version}', row_group_size 5000)"
         )
     assert_reads_as(pq.read_table(path), path, batch_size=1024)
-
-
-def test_struct_leaves_of_every_nullability(tmp_path: Path) -> None:
-    """A leaf is null where it is, and where a struct around it is."""
-    rng = np.random.default_rng(9)
-
-    def struct(values: Any, depth: Any) -> Any:
-        for _ in range(depth):
-            null = pa.array(rng.random(len(values)) < 0.3)
-            values = pa.StructArray.from_arrays([values], ["x"], mask=null)
-        return values
-
-    leaf = with_nulls(random_array("int32", 3000, rng), rng.random(3000) < 0.3)
-    table = pa.table({f"s{depth}": struct(leaf, depth) for depth in (1, 2, 3)})
-    path = write(tmp_path / "a.parquet", table, data_page_size=300, write_batch_size=30)
-    names = ["s1.x", "s2.x.x", "s3.x.x.x"]
-    read = read_all(path, columns=names, nulls="mask")
-    for name in names:
-        expected = column_at(table, name)
-        assert 0 < expected.null_count < 3000
-        assert same_bits(read[name], stored_values(expected)), name
-        assert same_bits(read[f"{name}.valid"], validity(expected)), name
-
-
-def test_a_value_beyond_its_type_is_an_error(tmp_path: Path) -> None:
-    """An int8 column whose stored INT32 is 300: pyarrow would hand out 44."""
-    path = tmp_path / "a.parquet"
-    table = pa.table({"x": pa.array([77] * 10, pa.int8())})
-    write(path, table, use_dictionary=False, compression="none", write_statistics=False)
-    stored = np.full(10, 77, "<i4").tobytes()
-    content = path.read_bytes()
-    assert content.count(stored) == 1
-    path.write_bytes(content.replace(stored, np.array([77] * 9 + [300], "<i4").tobytes()))
-    with pytest.raises(torchparquet.CorruptFileError, match="8 bits") as caught:
-        read_all(str(path))
-    assert str(path) in str(caught.value)

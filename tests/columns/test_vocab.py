@@ -1,4 +1,4 @@
-"""Column(vocab=...): strings as the numbers of words, by a dictionary's entries or one by one."""
+"""Column(vocab=...): strings as the numbers of words, which are stated or found in the files."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from tests.columns.test_strings import ENCODINGS, nulled, words
-from tests.fixtures.datasets import batches_of
-from tests.fixtures.parquet_files import FALLBACK, write
-from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
+from tests.fixtures.datasets import batches_of, open_alone
+from tests.fixtures.encrypted_files import decryption, write_encrypted
+from tests.fixtures.parquet_files import write
 from torchparquet import (
     Column,
     NullValueError,
     ParquetDataset,
     SchemaMismatchError,
-    UnsupportedColumnError,
 )
-
-INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 
 def read(paths: Any, column: Any, **options: Any) -> Any:
@@ -69,33 +69,6 @@ def test_every_encoding(tmp_path: Path, encoding: Any, version: str, nulls: bool
             assert batch["o"].tolist() == [expected[i] for i in batch["row.id"].tolist()]
 
 
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_fallback_from_dictionary_to_plain_within_a_column_chunk(
-    tmp_path: Path, version: str
-) -> None:
-    values = words(3000, distinct=2500)
-    table = pa.table({"s": values})
-    path = write(tmp_path / "a.parquet", table, **FALLBACK, data_page_version=version)
-    assert {page.encoding for page in pages(path) if page.is_data} == {RLE_DICTIONARY, PLAIN}
-    vocab = list(dict.fromkeys(values))[::3]
-    for options in ({}, {"max_memory": 5000, "batch_size": 40}):
-        assert read(path, Column("s", vocab=vocab), **options).tolist() == codes(values, vocab)
-
-
-@pytest.mark.parametrize("encoding", ["dictionary", "PLAIN"])
-@pytest.mark.parametrize("dtype", INTEGERS)
-def test_every_integer_dtype(tmp_path: Path, dtype: str, encoding: str) -> None:
-    """Up to the largest number that it holds, which is the unknown's."""
-    values = words(400, distinct=200)
-    path = write(tmp_path / "a.parquet", pa.table({"s": values}), **layout_of(encoding))
-    vocab = list(dict.fromkeys(values))[:100]
-    info = torch.iinfo(getattr(torch, dtype))
-    for unknown in (info.min, info.max):
-        got = read(path, Column("s", vocab=vocab, unknown=unknown, dtype=dtype))
-        assert got.dtype == getattr(torch, dtype)
-        assert got.numpy().tolist() == codes(values, vocab, unknown)
-
-
 def test_words_are_str_or_bytes(tmp_path: Path) -> None:
     """Empty ones, NUL bytes and what is not UTF-8 among them."""
     values = [b"a", b"", b"\0", b"\xff\xfe", b"\xc3\xa9", b"a\0", b"zz", b"A"]
@@ -134,19 +107,16 @@ def test_policies(tmp_path: Path, policy: int | str | None) -> None:
 def test_lists_of_strings(tmp_path: Path, encoding: str) -> None:
     rows = [["a", "?", None], None, [], ["b"], [None, "", "a"]] * 40
     pairs = [["a", "b"], ["?", None], None, ["b", "b"]] * 50
-    nested = [None if row is None else [row, []] for row in rows]
-    table = pa.table({"s": rows, "n": nested, "p": pairs})
+    table = pa.table({"s": rows, "p": pairs})
     layout = {"row_group_size": 70, "data_page_size": 50, "write_batch_size": 9}
     layout |= layout_of(encoding, "s.list.element")
     path = write(tmp_path / "a.parquet", table, **layout)
     vocab = ["b", "a", ""]
     columns = {
         "s": Column("s", vocab=vocab, dtype="int8", nulls="mask", unknown=-2),
-        "n": Column("n", vocab=vocab, nulls=5),
         "p": Column("p", vocab=vocab, length=2, dtype="int16", nulls=9, unknown=0),
     }
     expected = [[] if row is None else codes(row, vocab, -2, null=0) for row in rows]
-    filled = [[] if row is None else codes(row, vocab, -1, null=5) for row in rows]
     first = 0
     for batch in batches_of(path, columns, batch_size=33):
         taken = slice(first, first := first + len(batch["s"]))
@@ -155,8 +125,6 @@ def test_lists_of_strings(tmp_path: Path, encoding: str) -> None:
         valid = [value is not None for row in rows[taken] for value in row or []]
         assert batch["s.values.valid"].tolist() == valid
         assert batch["s.valid"].tolist() == [row is not None for row in rows[taken]]
-        inner = [[] if rows[i] is None else [filled[i], []] for i in range(len(rows))[taken]]
-        assert batch["n"].to_list() == inner
         assert batch["p"].tolist() == ([[1, 0], [0, 9], [9, 9], [0, 0]] * 50)[taken]
     assert first == 200
     with pytest.raises(NullValueError, match="row 0 of its row group"):
@@ -199,8 +167,8 @@ def test_partition_keys(by_region: Any) -> None:
     assert years.tolist() == [1, 1, 0, 0] * 3
     masked = batches_of(by_region, {"o": Column("region", vocab=vocab, nulls="mask")})  # type: ignore[arg-type]
     assert all(batch["o.valid"].all() for batch in masked)
-    with pytest.raises(UnsupportedColumnError, match="partition key 'de'"):
-        ParquetDataset(by_region, batch_size=1, columns=["region"])
+    for column in (Column("region", vocab="auto"), Column(["region", "s"], vocab="auto")):
+        assert words_of(by_region, column) == (b"de", b"fr", b"it")
 
 
 def test_files_may_hold_strings_or_bytes(tmp_path: Path) -> None:
@@ -216,3 +184,144 @@ def test_files_may_hold_strings_or_bytes(tmp_path: Path) -> None:
     write(tmp_path / "e.parquet", pa.table({"s": [["a"]], "i": [6]}))
     with pytest.raises(SchemaMismatchError, match=r"string in .*list<string> in"):
         read(tmp_path, Column("s", vocab=["a"], default=1))
+
+
+# Words that are found
+
+
+def dataset_of(paths: Any, column: Column, **options: Any) -> ParquetDataset:
+    return open_alone(paths, columns={"o": column}, **options)
+
+
+def words_of(paths: Any, column: Column, **options: Any) -> Any:
+    return dataset_of(paths, column, **options).fields[0].words
+
+
+def different(*arrays: Any) -> tuple[bytes, ...]:
+    """By pyarrow: the words of arrays of strings."""
+    joined = pa.chunked_array([pa.array(array).cast(pa.binary()) for array in arrays])
+    found = pc.drop_null(pc.unique(joined))
+    return tuple(sorted(found.to_pylist()))
+
+
+@pytest.mark.parametrize("encoding", ["dictionary", "PLAIN", "DELTA_BYTE_ARRAY"])
+def test_words_of_several_files(tmp_path: Path, encoding: Any) -> None:
+    """Each file has words that the other lacks, and nulls, which are no words."""
+    first = nulled(words(3000, distinct=150), np.arange(3000) % 5 == 0)
+    second = ["", "é", "z", "Z", "a", None]
+    layout = {"row_group_size": 700, "data_page_size": 500} | layout_of(encoding)
+    for name, values in (("a", first), ("b", second)):
+        write(tmp_path / f"{name}.parquet", pa.table({"s": values}), **layout)
+    expected = different(first, second)
+    for options in ({}, {"max_memory": "100kB"}):
+        dataset = dataset_of(tmp_path, Column("s", vocab="auto", nulls=-2), **options)
+        assert dataset.fields[0].words == expected
+        got = torch.cat([batch["o"] for batch in dataset])
+        assert got.tolist() == codes([*first, *second], expected, null=-2)
+    assert len(repr(dataset)) < 300
+    # Words that were found number the strings of others.
+    other = dataset_of(pa.table({"s": ["c", "Z"]}), Column("s", vocab=expected))
+    assert next(iter(other))["o"].tolist() == codes(["c", "Z"], expected)
+
+
+def test_words_are_of_all_rows(tmp_path: Path) -> None:
+    """Parts of a split and filtered data sets number words alike, and take each other's states."""
+    table = pa.table({"s": [f"w{i % 37}" for i in range(1000)], "i": range(1000)})
+    write(tmp_path / "a.parquet", table, row_group_size=100)
+    column = Column("s", vocab="auto")
+    expected = different(table["s"].to_pylist())
+    for options in (
+        {"split": ("a", {"a": 0.01, "b": 0.99})},
+        {"rows": [3]},
+        {"filters": "i = 4"},
+        {"filters": [("i", "<", 100)]},
+        {"shuffle": True, "rank": 1, "world_size": 2},
+        {"manifest_cache": tmp_path / "cache"},
+        {"manifest_cache": tmp_path / "cache"},
+    ):
+        assert words_of(tmp_path / "a.parquet", column, **options) == expected
+    assert len(list(tmp_path.glob("cache.*.words"))) == 1
+    found = dataset_of(tmp_path / "a.parquet", column, batch_size=10)
+    stated = dataset_of(tmp_path / "a.parquet", Column("s", vocab=expected), batch_size=10)
+    batches = iter(stated)
+    for _ in range(3):
+        next(batches)
+    found.load_state_dict(stated.state_dict())
+    assert next(iter(found))["o"].tolist() == next(batches)["o"].tolist()
+
+
+def test_lists_structs_and_groups(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "l": [["x", None], None, [], ["y", "x"]],
+            "p": [["x", "q"], ["y", "x"], ["z", "x"], ["y", "x"]],
+            "n": [[["m"], []], None, [[]], [["k", None]]],
+            "t": [{"c": text} for text in "gghi"],
+            "u": ["i", None, "j", "j"],
+        }
+    )
+    write(tmp_path / "a.parquet", table)
+    for column, expected in (
+        (Column("l", vocab="auto", nulls=-2), (b"x", b"y")),
+        (Column("p", vocab="auto", length=2), (b"q", b"x", b"y", b"z")),
+        (Column("n", vocab="auto", nulls=-2), (b"k", b"m")),
+        (Column("t.c", vocab="auto"), (b"g", b"h", b"i")),
+        (Column(["u", "t.c"], vocab="auto", nulls=-2), (b"g", b"h", b"i", b"j")),
+    ):
+        dataset = dataset_of(tmp_path / "a.parquet", column)
+        assert dataset.fields[0].words == expected
+    assert next(iter(dataset))["o"].tolist() == [[2, 0], [-2, 0], [3, 1], [3, 2]]
+
+
+def test_files_without_the_column_have_no_words(tmp_path: Path) -> None:
+    """The default is a word only if a file has it."""
+    write(tmp_path / "a.parquet", pa.table({"s": ["b", "a"], "i": [0, 1]}))
+    write(tmp_path / "b.parquet", pa.table({"i": [2]}))
+    for default, code in (("b", 1), ("c", -1), (0, 0)):
+        dataset = dataset_of(tmp_path, Column("s", vocab="auto", default=default))
+        assert dataset.fields[0].words == (b"a", b"b")
+        assert next(iter(dataset))["o"].tolist() == [1, 0, code]
+
+
+def test_encrypted_files(tmp_path: Path) -> None:
+    values = words(300, distinct=40)
+    path = write_encrypted(
+        tmp_path / "a.parquet", pa.table({"s": values}), {"column_keys": {"key": ["s"]}}
+    )
+    keys = decryption()
+    found = words_of(path, Column("s", vocab="auto"), decryption_properties=keys)
+    assert found == different(values)
+
+
+def test_rows_that_a_delta_table_has(tmp_path: Path) -> None:
+    """Of all its files, also if a filter leaves some out; not of files that it has replaced."""
+    deltalake = pytest.importorskip("deltalake")
+    folder = str(tmp_path / "t")
+    for key in ("k", "l"):
+        table = pa.table({"s": [f"{key}1", f"{key}2"], "key": [key, key]})
+        deltalake.write_deltalake(folder, table, partition_by=["key"], mode="append")
+    table = deltalake.DeltaTable(folder)
+    table.delete("s = 'k1'")
+    left = table.to_pyarrow_table()["s"].to_pylist()
+    for options in ({}, {"filters": [("key", "=", "k")]}):
+        assert words_of(table, Column("s", vocab="auto"), **options) == different(left)
+    assert words_of(table, Column("key", vocab="auto")) == (b"k", b"l")
+
+
+def test_a_spawned_worker_has_the_words(tmp_path: Path) -> None:
+    values = words(300, distinct=40)
+    path = write(tmp_path / "a.parquet", pa.table({"s": values}), row_group_size=40)
+    dataset = dataset_of(path, Column("s", vocab="auto"), even="none")
+    loader = DataLoader(dataset, None, num_workers=1, multiprocessing_context="spawn")
+    got = torch.cat([batch["o"] for batch in loader])
+    assert got.tolist() == codes(values, different(values))
+
+
+def test_identifiers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchparquet._impl.reading.word_pass.MOST_WORDS", 30)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"s": [f"w{i}" for i in range(30)] * 2}), path)
+    assert len(words_of(path, Column("s", vocab="auto"))) == 30
+    pq.write_table(pa.table({"s": [f"w{i}" for i in range(31)]}), path)
+    with pytest.raises(ValueError, match=r"looks like an identifier.*'o' has more than 30 words"):
+        dataset_of(path, Column("s", vocab="auto"))

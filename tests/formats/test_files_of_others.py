@@ -13,7 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.fixtures.generated_pages import Entry, Levels, page, varint, write_pages
+from tests.fixtures.datasets import batches_of
+from tests.fixtures.generated_pages import (
+    BIT_PACKED,
+    RLE,
+    Entry,
+    Levels,
+    list_entries,
+    page,
+    varint,
+    write_pages,
+)
 from tests.fixtures.parquet_files import read_all, write
 from tests.fixtures.thrift_bytes import (
     META_CODEC,
@@ -28,7 +38,7 @@ from tests.fixtures.thrift_bytes import (
     replaced,
     zigzag,
 )
-from tests.oracles.arrow_leaves import assert_table_reads_as
+from tests.oracles.arrow_leaves import assert_batches_are, assert_table_reads_as, table_leaves
 from torchparquet import Column, CorruptFileError, ParquetDataset
 
 REQUIRED = Levels(0, 0)
@@ -183,32 +193,6 @@ def test_small_integers_are_extended_with_their_sign_or_without(
             read_all(path)
 
 
-def deltas(values: list[int], width: int) -> bytes:
-    """DELTA_BINARY_PACKED in one miniblock, of numbers that are not wrapped to 32 bits."""
-    steps = [b - a for a, b in itertools.pairwise(values)]
-    word = sum((step - min(steps)) << i * width for i, step in enumerate(steps))
-    head = varint(128) + varint(4) + varint(len(values)) + zigzag(values[0])
-    return head + zigzag(min(steps)) + bytes([width, 0, 0, 0]) + word.to_bytes(4 * width, "little")
-
-
-@pytest.mark.parametrize("width", [33, 34, 40, 57, 63, 64])
-@pytest.mark.parametrize("kind", ["int32", "uint32"])
-def test_deltas_of_more_than_32_bits(tmp_path: Path, width: int, kind: str) -> None:
-    """DuckDB's of uint32 and parquet2's of int32."""
-    limits = np.iinfo(kind)
-    rng = np.random.default_rng(width)
-    drawn = rng.integers(limits.min, limits.max, 20, dtype=kind, endpoint=True)
-    for first in (limits.min, limits.max):
-        values = [int(first), int(limits.max), int(limits.min), *drawn.tolist()]
-        body = deltas(values, width)
-        details = encoded_struct({1: len(values), 2: 5, 3: 3, 4: 3})
-        made = encoded_struct({1: 0, 2: len(body), 3: len(body), 5: details}) + body
-        field = pa.field("x", pa.type_for_alias(kind), nullable=False)
-        path = write_pages(tmp_path / "a.parquet", field, len(values), [made], len(values))
-        for batch_size in (1, 5, 100):
-            assert read_all(path, batch_size=batch_size)["x"].tolist() == values
-
-
 def test_uint32_by_duckdb(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     query = "SELECT ((i * 2654435761) % 4294967296)::UINTEGER AS x FROM range(5000) t(i)"
@@ -295,6 +279,49 @@ def test_geometry_by_duckdb(tmp_path: Path) -> None:
     assert "Geometry" in str(pq.ParquetFile(path).schema)
     expected = pq.ParquetFile(path, arrow_extensions_enabled=False).read()["g"].to_pylist()
     assert [bytes(row) for row in rows_of(path, "g")] == expected
+
+
+# Levels
+
+
+def random_lists(num_rows: int, longest: int, seed: int) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    rows: list[Any] = []
+    for length in rng.integers(-2, longest + 1, num_rows).tolist():
+        values = rng.integers(-(2**31), 2**31, max(length, 0)).tolist()
+        values = [None if rng.random() < 0.2 else value for value in values]
+        rows.append(None if length == -2 else values)
+    return rows
+
+
+@pytest.mark.parametrize("encoding", [RLE, BIT_PACKED])
+@pytest.mark.parametrize("page_entries", [1, 2, 7, 100, 1000])
+def test_rows_over_several_pages(tmp_path: Path, page_entries: int, encoding: int) -> None:
+    """Short rows and long ones; batches, ranks and slices begin in the middle of pages."""
+    rows = [*random_lists(40, 5, 2), list(range(600)), [], *random_lists(10, 30, 3)]
+    kind, entries = pa.list_(pa.int32()), list_entries(rows)
+    parts = [entries[i : i + page_entries] for i in range(0, len(entries), page_entries)]
+    made = [page(part, Levels(1, 3), encoding) for part in parts]
+    field = pa.field("x", kind)
+    path = write_pages(tmp_path / "a.parquet", field, len(rows), made, len(entries))
+    table = pa.table({"x": pa.array(rows, kind)})
+    for batch_size, max_memory in ((1, "4KiB"), (7, "4KiB"), (7, "1GiB"), (None, "1GiB")):
+        options = {"max_memory": max_memory, "num_threads": 2}
+        assert_table_reads_as(table, path, batch_size=batch_size, **options)
+    for rank in range(3):
+        options = {"row_ids": True, "nulls": "mask", "rank": rank, "world_size": 3}
+        batches = batches_of(path, ["x"], batch_size=10, **options)
+        seen = [i for batch in batches for i in batch["row.id"].tolist()]
+        (leaf,) = table_leaves(table.take(seen))
+        assert_batches_are(batches, {"x": leaf})
+
+
+def test_fewer_values_than_levels_say(tmp_path: Path) -> None:
+    entries = [Entry(0, 3, 7), Entry(1, 3, 8), Entry(0, 3, 9)]
+    made = page(entries, Levels(1, 3), missing_bytes=1)
+    path = write_pages(tmp_path / "a.parquet", pa.field("x", pa.list_(pa.int32())), 2, [made], 3)
+    with pytest.raises(CorruptFileError, match=r"fewer values.*a\.parquet"):
+        batches_of(path, ["x"])
 
 
 # Summaries

@@ -14,7 +14,7 @@ import pytest
 
 from tests.fixtures.thrift_bytes import pages
 from tests.oracles.arrow_leaves import assert_table_reads_as
-from torchparquet import CorruptFileError, Pack, ParquetDataset
+from torchparquet import Pack, ParquetDataset
 
 MIB = 2**20
 # Lengths at which values end before, at and after the end of a piece of 256 KiB.
@@ -153,18 +153,3 @@ def test_long_values_of_rows_that_are_left_out_are_not_read(tmp_path: Path) -> N
     (batch,) = dataset
     assert batch["c"].to_bytes() == [expected[row] or b"" for row in rows]
     assert dataset.metrics().bytes_read < 4 * MIB
-
-
-@pytest.mark.parametrize("length", [2**30, 2**32 - 1])
-@pytest.mark.parametrize("kind", ["binary", "short binary"])
-def test_a_length_beyond_the_page_is_an_error(tmp_path: Path, kind: str, length: int) -> None:
-    path = tmp_path / "a.parquet"
-    write(path, COLUMNS[kind].drop_null(), write_statistics=False)
-    content, (page,) = bytearray(path.read_bytes()), pages(path)
-    row = next(i for i, value in enumerate(pq.read_table(path)["c"]) if i > 5 and value.as_py())
-    place = page.end - sum(4 + len(v.as_py()) for v in pq.read_table(path)["c"][row:])
-    content[place : place + 4] = length.to_bytes(4, "little")
-    path.write_bytes(content)
-    dataset = ParquetDataset(path, batch_size=1, num_threads=1)
-    with pytest.raises(CorruptFileError, match=f"beyond its page: {length}"):
-        list(dataset)

@@ -68,6 +68,11 @@ def open_dataset(
     return dataset
 
 
+def ids_in(batches: Any) -> list[list[int]]:
+    """Return the ids of each batch."""
+    return [batch["id"].tolist() for batch in batches]
+
+
 def changed(batch: Any) -> dict[str, Any]:
     """Return all that a batch leads to, random numbers too."""
     drawn = np.random.default_rng(batch_seed()).integers(1 << 60)
@@ -131,37 +136,35 @@ def test_as_many_batches_as_threads_are_worked_on(data: Any) -> None:
     assert len(batches) == 9
 
 
-def test_functions_see_no_batch_beyond_the_limit(data: Any) -> None:
-    seen: list[int] = []
+class Noting:
+    """A function that counts its batches, on any thread."""
 
-    def note(batch: Any) -> Any:
-        seen.append(len(batch["id"]))
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def __call__(self, batch: Any) -> Any:
+        self.seen.append(len(batch["id"]))
         return batch
 
-    dataset = open_dataset(data, batch_size=5, limit_steps=9, transform=note, **THREADS)
-    for number, _ in enumerate(dataset, 1):
-        if number == 4:
-            state = dataset.state_dict()
-    assert len(seen) == 9
-    seen.clear()
-    resumed = open_dataset(data, batch_size=5, limit_steps=9, transform=note, **THREADS)
-    resumed.load_state_dict(state)
-    assert len(list(resumed)) == len(seen) == 5
+
+def test_functions_see_no_batch_beyond_the_limit(data: Any) -> None:
+    first, second = Noting(), Noting()
+    options = {"batch_size": 5, "limit_steps": 9} | THREADS
+    iterator = iter(open_dataset(data, transform=first, **options))
+    for _ in range(4):
+        next(iterator)
+    resumed = open_dataset(data, transform=second, **options)
+    resumed.load_state_dict(iterator.state_dict())
+    assert len(list(iterator)) == len(list(resumed)) == len(second.seen) == 5
+    assert len(first.seen) == 9
 
 
 def test_no_more_batches_are_held_than_twice_the_threads(data: Any) -> None:
-    begun: list[int] = []
-
-    def count(batch: Any) -> Any:
-        begun.append(len(batch["id"]))
-        return batch
-
-    ahead = []
-    dataset = open_dataset(data, batch_size=5, transform=count, **THREADS)
-    for number, _ in enumerate(dataset, 1):
-        ahead.append(len(begun) - number)
+    counting = Noting()
+    dataset = open_dataset(data, batch_size=5, transform=counting, **THREADS)
+    ahead = [len(counting.seen) - number for number, _ in enumerate(dataset, 1)]
     assert max(ahead) <= 6
-    assert len(begun) == 200
+    assert len(counting.seen) == 200
 
 
 @SLOW_PROCESSES
@@ -208,8 +211,7 @@ def test_a_failure_comes_in_its_turn_and_names_its_batch(data: Any, pool: Any) -
     wanted = int(plain[5]["id"][7])
     dataset = open_dataset(data, transform=functools.partial(fails_on, wanted), **pool)
     iterator = iter(dataset)
-    for batch in plain[:5]:
-        assert next(iterator)["id"].tolist() == batch["id"].tolist()
+    assert ids_in(next(iterator) for _ in range(5)) == ids_in(plain[:5])
     for _ in range(2):
         with pytest.raises(
             TransformError, match=r"LookupError: of \d+; given was batch 5 of epoch 0"
@@ -217,9 +219,7 @@ def test_a_failure_comes_in_its_turn_and_names_its_batch(data: Any, pool: Any) -
             next(iterator)
     assert isinstance(_cause(iterator), LookupError) or pool is PROCESSES
     dataset.skip(1)
-    assert [batch["id"].tolist() for batch in iterator] == [
-        batch["id"].tolist() for batch in plain[6:]
-    ]
+    assert ids_in(iterator) == [batch["id"].tolist() for batch in plain[6:]]
     dataset.close()
 
 
@@ -290,14 +290,14 @@ def test_an_exception_of_a_signal_loses_no_batch(data: Any) -> None:
     def interrupt(*_: Any) -> None:
         raise _InterruptError
 
-    expected = [batch["id"].tolist() for batch in open_dataset(data)]
+    expected = ids_in(open_dataset(data))
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         iterator = iter(open_dataset(data, transform=hold, threads=1))
         with pytest.raises(_InterruptError):
             next(iterator)
         release.set()
-        assert [batch["id"].tolist() for batch in iterator] == expected
+        assert ids_in(iterator) == expected
     finally:
         signal.signal(signal.SIGUSR1, before)
 
@@ -335,29 +335,23 @@ def ends_on(wanted: int, once: Path | None, batch: Any) -> Any:
     return batch
 
 
-@pytest.mark.long
-def test_a_crash_names_its_batch(data: Any) -> None:
+@long
+def test_a_crash_names_its_batch_and_one_that_comes_once_costs_none(
+    data: Any, tmp_path: Path
+) -> None:
     plain = list(open_dataset(data))
-    function = functools.partial(ends_on, int(plain[3]["id"][0]), None)
-    dataset = open_dataset(data, transform=function, **PROCESSES)
+    row = int(plain[3]["id"][0])
+    dataset = open_dataset(data, functools.partial(ends_on, row, None), **PROCESSES)
     iterator = iter(dataset)
-    found = [next(iterator)["id"].tolist() for _ in range(3)]
-    assert found == [batch["id"].tolist() for batch in plain[:3]]
+    assert ids_in(next(iterator) for _ in range(3)) == ids_in(plain[:3])
     with pytest.raises(TransformError, match=r"ended abruptly.*given was batch 3 of epoch 0"):
         next(iterator)
     dataset.skip(1)
     assert next(iterator)["id"].tolist() == plain[4]["id"].tolist()
     dataset.close()
-
-
-@long
-def test_a_process_that_ends_once_costs_no_batch(data: Any, tmp_path: Path) -> None:
-    plain = list(open_dataset(data))
-    function = functools.partial(ends_on, int(plain[3]["id"][0]), tmp_path / "ended")
-    dataset = open_dataset(data, transform=function, **PROCESSES)
+    dataset = open_dataset(data, functools.partial(ends_on, row, tmp_path / "ended"), **PROCESSES)
     with pytest.warns(RuntimeWarning, match="ended abruptly"):
-        found = [batch["id"].tolist() for batch in dataset]
-    assert found == [batch["id"].tolist() for batch in plain]
+        assert ids_in(dataset) == ids_in(plain)
     dataset.close()
 
 

@@ -15,6 +15,9 @@ import pyarrow as pa
 from tests.fixtures.parquet_files import first_difference, same_bits, stored_values
 from torchparquet import Jagged, ParquetDataset
 
+BYTES = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+
 
 class LeafRows(NamedTuple):
     """The rows of a leaf column.
@@ -58,19 +61,15 @@ def leaves_of(array: pa.Array, path: str) -> Iterator[LeafRows]:
         for name, items in (("key", array.keys), ("value", array.items)):
             for leaf in leaves_of(items, f"{path}.{name}"):
                 yield _in_lists(array, leaf)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or is_fixed_list(kind):
+    elif any(is_one(kind) for is_one in LISTS):
         for leaf in leaves_of(array.values, path):
             yield _in_lists(array, leaf)
     else:
         yield LeafRows(path, 0, _no_value(kind), _values(array))
 
 
-def is_fixed_list(kind: pa.DataType) -> Any:
-    return pa.types.is_fixed_size_list(kind)
-
-
 def _in_lists(array: pa.Array, leaf: LeafRows) -> LeafRows:
-    if is_fixed_list(array.type):
+    if pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
         offsets = [(array.offset + row) * size for row in range(len(array) + 1)]
     else:
@@ -82,20 +81,8 @@ def _in_lists(array: pa.Array, leaf: LeafRows) -> LeafRows:
     return leaf._replace(num_lists=leaf.num_lists + 1, rows=rows)
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    return any(
-        check(kind)
-        for check in (
-            pa.types.is_string,
-            pa.types.is_large_string,
-            pa.types.is_binary,
-            pa.types.is_large_binary,
-        )
-    )
-
-
 def _no_value(kind: pa.DataType) -> Any:
-    if _is_bytes(kind):
+    if kind in BYTES:
         return None
     if pa.types.is_null(kind):
         return np.int32(0)
@@ -103,7 +90,7 @@ def _no_value(kind: pa.DataType) -> Any:
 
 
 def _values(array: pa.Array) -> Any:
-    if _is_bytes(array.type):
+    if array.type in BYTES:
         is_large = array.type in (pa.large_string(), pa.large_binary())
         return array.view(pa.large_binary() if is_large else pa.binary()).to_pylist()
     if pa.types.is_null(array.type):

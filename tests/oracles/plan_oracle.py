@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.oracles.window_oracle import MASK64, permuted
+from tests.oracles.window_oracle import GOLDEN, MASK64, chunks_of, mix, permuted
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 
 # The reference: a row is (row group, row, valid), a chunk is a list of rows.
@@ -134,16 +134,6 @@ def reference(row_group_rows: Any, order: Any, options: Any) -> Any:
 # The checks
 
 
-def delivered(share: Any) -> Any:
-    """Return the chunks of a Share as the reference's."""
-    chunks = share.chunks
-    columns = (chunks.row_group, chunks.row_begin, chunks.num_rows, chunks.valid)
-    return [
-        [(g, row, valid) for row in range(begin, begin + rows)]
-        for g, begin, rows, valid in zip(*(column.tolist() for column in columns), strict=True)
-    ]
-
-
 def check_cut(chunks: Any, wanted: Any, count: Any) -> None:
     """Check `chunks` against the uncut `wanted`: same rows, `count` pieces, as small as can be."""
     chunks, wanted = filled(chunks), filled(wanted)
@@ -168,7 +158,7 @@ def check_cut(chunks: Any, wanted: Any, count: Any) -> None:
 
 def check_audit(shares: Any, row_group_rows: Any, options: Any) -> None:
     """Check exactly-once on what the shares say, with no reference between."""
-    rows = [row for share in shares for row in flat(delivered(share)) if row[2]]
+    rows = [row for share in shares for row in flat(chunks_of(share)) if row[2]]
     seen = Counter((g, r) for g, r, _ in rows)
     every = {(g, r) for g, count in enumerate(row_group_rows) for r in range(count)}
     assert set(seen) <= every
@@ -200,7 +190,7 @@ def check_positions(share: Any, order: Any) -> None:
     assert further.num_rows.all(), "an empty chunk that holds no position"
     own = slice(share.index, None, share.num_shares)
     dealt = replace(share, sequence=sequence.pick(own), index=0, num_shares=1)
-    assert flat(delivered(dealt)) == flat(delivered(share))
+    assert flat(chunks_of(dealt)) == flat(chunks_of(share))
 
 
 def check_plan(row_group_rows: Any, options: Any) -> Any:
@@ -214,7 +204,7 @@ def check_plan(row_group_rows: Any, options: Any) -> Any:
     shares = [plan.share(index) for index in range(plan.num_shares)]
     most = max(len(filled(chunks)) for chunks in expected)
     for index, (share, wanted) in enumerate(zip(shares, expected, strict=True)):
-        chunks = delivered(share)
+        chunks = chunks_of(share)
         assert (share.index, share.num_shares) == (index, plan.num_shares)
         assert share.batch_size == options.batch_size
         assert not chunks or chunks[-1], "an empty tail"
@@ -255,13 +245,6 @@ def shuffled(num_row_groups: Any, options: Any) -> Any:
     return sorted(range(num_row_groups), key=draws.__getitem__)
 
 
-def split_mix(base: Any, step: Any) -> Any:
-    z = (base + step * 0x9E3779B97F4A7C15) & MASK64
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK64
-    return z ^ (z >> 31)
-
-
 def permuted_in_windows(chunks: Any, index: Any, options: Any) -> Any:
     """Return the rows of a share in windows of `shuffle_window` chunks, repeats by themselves."""
     (base,) = philox(options, [0, index, 1, 1], 1)
@@ -271,7 +254,7 @@ def permuted_in_windows(chunks: Any, index: Any, options: Any) -> Any:
         for first in range(0, len(own), options.shuffle_window):
             window = flat(own[first : first + options.shuffle_window])
             number += 1
-            places = permuted(split_mix(base, number), len(window)).tolist()
+            places = permuted(mix((base + number * GOLDEN) & MASK64), len(window)).tolist()
             rows += [row for _, row in sorted(zip(places, window, strict=True))]
     return rows
 

@@ -84,15 +84,20 @@ def permuted(key: int, n: int) -> np.ndarray:
     return places
 
 
+def chunks_of(share: Any) -> Any:
+    """Return the chunks of a `Share` as lists of (row group, row, valid)."""
+    chunks = share.chunks
+    columns = (chunks.row_group, chunks.row_begin, chunks.num_rows, chunks.valid)
+    return [
+        [(group, row, valid) for row in range(begin, begin + rows)]
+        for group, begin, rows, valid in zip(*(c.tolist() for c in columns), strict=True)
+    ]
+
+
 def rows_of_share(share: Any) -> Any:
     """Return (row group, row, valid) of every row that a `Share` delivers."""
-    chunks, windows = share.chunks, share.windows
-    columns = (chunks.row_group, chunks.row_begin, chunks.num_rows, chunks.valid)
-    stored = [
-        (group, row, valid)
-        for group, begin, rows, valid in zip(*(c.tolist() for c in columns), strict=True)
-        for row in range(begin, begin + rows)
-    ]
+    stored = [row for chunk in chunks_of(share) for row in chunk]
+    windows = share.windows
     if windows is None:
         return stored
     rows, next_row = [], 0

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
+from torch import Tensor
 
-from torchparquet import ParquetDataset
+from torchparquet import Jagged, ParquetDataset
 
 Rows = list[dict[str, Any]]
 
@@ -21,15 +23,22 @@ def rows_of(source: Any, columns: Any = None, **options: Any) -> Rows:
     found: Rows = []
     for batch in dataset:
         names = [name for name in batch if not name.endswith(".valid")]
-        for row in range(len(batch[names[0]])):
-            found.append({name: _value(batch, name, row) for name in names})
+        rows = zip(*(_values(batch, name) for name in names), strict=True)
+        found += [dict(zip(names, row, strict=True)) for row in rows]
     assert len(found) == dataset.manifest.num_rows
     return found
 
 
-def _value(batch: dict[str, Any], name: str, row: int) -> Any:
+def _values(batch: dict[str, Any], name: str) -> list[Any]:
+    value = batch[name]
+    if isinstance(value, Jagged):
+        is_numbers = isinstance(value.values, Tensor) and value.values.dtype == torch.int64
+        found = value.to_list() if is_numbers else value.to_str()
+    else:
+        found = value.tolist()
     valid = batch.get(f"{name}.valid")
-    return batch[name][row].item() if valid is None or valid[row] else None
+    valid = [True] * len(found) if valid is None else valid.tolist()
+    return [one if is_valid else None for one, is_valid in zip(found, valid, strict=True)]
 
 
 def sorted_rows(rows: Rows) -> Rows:

@@ -6,6 +6,7 @@ import base64
 import json
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +87,12 @@ def test_a_column_that_no_file_has_yet(folder: str) -> None:
 
 def test_widened_columns(folder: str) -> None:
     write_deltalake(folder, numbers(0, 5, x=pa.array(range(5), pa.int16())))
-    log = Path(folder) / "_delta_log" / f"{1:020}.json"
-    _commit(folder, 1, x="long")
+    _commit(folder, 1, lambda _, field: {"type": "long"} if field["name"] == "x" else {})
     wide = pa.array([2**40, 2**41], pa.int64())
-    pq.write_table(numbers(5, 7, x=wide), Path(folder) / "wide.parquet")
-    _append_file(log, Path(folder) / "wide.parquet", 2)
+    path = Path(folder) / "wide.parquet"
+    pq.write_table(numbers(5, 7, x=wide), path)
+    add = {"path": path.name, "size": path.stat().st_size, "modificationTime": 0}
+    _write_log(folder, 2, {"add": add | {"partitionValues": {}, "dataChange": True}})
     found = sorted_rows(rows_of(DeltaTable(folder)))
     assert [row["x"] for row in found] == [0, 1, 2, 3, 4, 2**40, 2**41]
     batch = next(iter(ParquetDataset(DeltaTable(folder), batch_size=7)))
@@ -99,7 +101,16 @@ def test_widened_columns(folder: str) -> None:
 
 def test_mapped_names(folder: str) -> None:
     write_deltalake(folder, pa.table({"col-1": [1, 2, 3], "col-2": [4.0, 5.0, 6.0]}))
-    _map_names(folder, {"col-1": "id", "col-2": "id 2"})
+    names = {"col-1": "id", "col-2": "id 2"}
+
+    def mapped(number: int, field: dict[str, Any]) -> dict[str, Any]:
+        keys = {"id": number, "physicalName": field["name"]}
+        metadata = {f"delta.columnMapping.{key}": value for key, value in keys.items()}
+        return {"name": names[field["name"]], "metadata": metadata}
+
+    protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
+    configuration = {"delta.columnMapping.mode": "name"}
+    _commit(folder, 1, mapped, protocol=protocol, configuration=configuration)
     table = DeltaTable(folder)
     assert rows_of(table) == [{"id": n, "id 2": n + 3.0} for n in (1, 2, 3)]
     assert [row["id"] for row in rows_of(table, filters='id > 1 and "id 2" < 6')] == [2]
@@ -117,8 +128,7 @@ def test_rows_in_a_deletion_vector(tmp_path: Path) -> None:
     features = {"minReaderVersion": 3, "minWriterVersion": 7}
     names = ["deletionVectors"]
     protocol = {**features, "readerFeatures": names, "writerFeatures": names}
-    log = Path(folder) / "_delta_log" / f"{1:020}.json"
-    log.write_text("\n".join(map(json.dumps, ({"protocol": protocol}, {"remove": remove}, entry))))
+    _write_log(folder, 1, {"protocol": protocol}, {"remove": remove}, entry)
     expected = [n for n in range(40) if n not in (0, 7, 39)]
     assert [row["id"] for row in rows_of(DeltaTable(folder))] == expected
 
@@ -305,13 +315,8 @@ def _inline_vector(rows: list[int]) -> dict[str, Any]:
     b85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
     z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
     text = base64.b85encode(content).decode().translate(str.maketrans(b85, z85))
-    size = len(content)
-    return {
-        "storageType": "i",
-        "pathOrInlineDv": text,
-        "sizeInBytes": size,
-        "cardinality": len(rows),
-    }
+    sizes = {"sizeInBytes": len(content), "cardinality": len(rows)}
+    return {"storageType": "i", "pathOrInlineDv": text} | sizes
 
 
 def _log_entry(folder: str, kind: str) -> dict[str, Any]:
@@ -322,36 +327,19 @@ def _log_entry(folder: str, kind: str) -> dict[str, Any]:
     raise AssertionError(kind)
 
 
-def _commit(folder: str, version: int, **types: str) -> None:
-    """Write a version in which columns have other types."""
-    entry = _log_entry(folder, "metaData")
-    schema = json.loads(entry["metaData"]["schemaString"])
-    for field in schema["fields"]:
-        field["type"] = types.get(field["name"], field["type"])
-    entry["metaData"]["schemaString"] = json.dumps(schema)
-    log = Path(folder) / "_delta_log" / f"{version:020}.json"
-    log.write_text(json.dumps(entry))
-
-
-def _append_file(before: Path, path: Path, version: int) -> None:
-    add = {"path": path.name, "size": path.stat().st_size, "modificationTime": 0}
-    add |= {"partitionValues": {}, "dataChange": True}
-    log = before.parent / f"{version:020}.json"
-    log.write_text(json.dumps({"add": add}))
-
-
-def _map_names(folder: str, names: dict[str, str]) -> None:
-    """Rename columns as a table with column mapping does: in the log alone."""
+def _commit(
+    folder: str, version: int, change: Callable[[int, dict[str, Any]], Any], **others: Any
+) -> None:
+    """Write a version whose columns a function has changed, with other entries."""
     entry = _log_entry(folder, "metaData")
     schema = json.loads(entry["metaData"]["schemaString"])
     for number, field in enumerate(schema["fields"], 1):
-        field["metadata"] = {
-            "delta.columnMapping.id": number,
-            "delta.columnMapping.physicalName": field["name"],
-        }
-        field["name"] = names[field["name"]]
+        field |= change(number, field)
     entry["metaData"]["schemaString"] = json.dumps(schema)
-    entry["metaData"]["configuration"] = {"delta.columnMapping.mode": "name"}
-    protocol = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
-    log = Path(folder) / "_delta_log" / f"{1:020}.json"
-    log.write_text("\n".join(map(json.dumps, (protocol, entry))))
+    entry["metaData"]["configuration"] = others.pop("configuration", {})
+    _write_log(folder, version, *({kind: other} for kind, other in others.items()), entry)
+
+
+def _write_log(folder: str, version: int, *entries: dict[str, Any]) -> None:
+    log = Path(folder) / "_delta_log" / f"{version:020}.json"
+    log.write_text("\n".join(map(json.dumps, entries)))

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from tests.tables.reading import rows_of, sorted_rows, table_rows
 from torchparquet import Column, NullValueError, ParquetDataset, Split
@@ -174,26 +173,9 @@ def test_defaults_of_columns_that_files_lack(catalog: Any) -> None:
             with duckdb.connect() as connection:
                 connection.register("expected", expected)
                 left = connection.sql(f"select * from expected where {where}").to_arrow_table()
-        assert sorted_rows(rows_of(table, ["id", "x"], filters=where)) == table_rows(
-            left.sort_by("id"), ["id", "x"]
-        )
-        assert dict(texts_of(table, filters=where)) == dict(
-            zip(left["id"].to_pylist(), left["text"].to_pylist(), strict=True)
-        )
-
-
-def texts_of(table: Any, **options: Any) -> list[tuple[int, Any]]:
-    """Return the ids and the column of strings or lists of an epoch."""
-    given: dict[str, Any] = {"batch_size": 3, "nulls": "mask", "columns": ["id", "text"]} | options
-    found: list[tuple[int, Any]] = []
-    for batch in ParquetDataset(table, **given):
-        text = batch["text"]
-        is_numbers = getattr(text.values, "dtype", None) == torch.int64
-        rows = text.to_list() if is_numbers else text.to_str()
-        valid = batch["text.valid"].tolist()
-        texts = [row if ok else None for row, ok in zip(rows, valid, strict=True)]
-        found += zip(batch["id"].tolist(), texts, strict=True)
-    return found
+        columns = ["id", "x", "text"]
+        found = rows_of(table, columns, filters=where)
+        assert sorted_rows(found) == table_rows(left.sort_by("id"), columns)
 
 
 @pytest.mark.parametrize(
@@ -211,31 +193,28 @@ def test_added_strings_and_lists_are_null(catalog: Any, kind: pa.DataType, shuff
     with table.update_schema() as update:
         update.union_by_name(data.schema)
     table.append(data)
-    expected: dict[int, Any] = dict.fromkeys(range(10)) | dict(
-        zip(range(10, 14), values[kind], strict=True)
-    )
-    for options in ({}, {"filters": "id % 3 <> 1"}, {"filters": "text is null"}):
-        found = dict(texts_of(table, shuffle=shuffle, seed=3, **options))
-        left = {id_: text for id_, text in expected.items() if keeps(options, id_, text)}
-        assert found == left
+    rows = [*dict.fromkeys(range(10)).items(), *enumerate(values[kind], 10)]
+    expected = [{"id": number, "text": text} for number, text in rows]
+    for where, keeps in (
+        (None, lambda row: True),
+        ("id % 3 <> 1", lambda row: row["id"] % 3 != 1),
+        ("text is null", lambda row: row["text"] is None),
+    ):
+        found = rows_of(table, ["id", "text"], filters=where, shuffle=shuffle, seed=3)
+        assert sorted(found, key=lambda row: row["id"]) == list(filter(keeps, expected))
     with pytest.raises(NullValueError, match="text"):
         list(ParquetDataset(table, batch_size=3, nulls="error"))
 
 
-def keeps(options: dict[str, Any], id_: int, text: Any) -> bool:
-    if options.get("filters") == "text is null":
-        return text is None
-    return not options or id_ % 3 != 1
-
-
-def test_names_of_files_that_were_added_as_they_are(catalog: Any, tmp_path: Path) -> None:
-    data = numbers(0, 4, x=pa.array(range(4), pa.int32()))
-    table = catalog.create_table("n.t", data.schema)
+def test_files_that_were_added_as_they_are(catalog: Any, tmp_path: Path) -> None:
+    """They have no ids of fields."""
+    table = created(catalog, numbers(0, 5, x=pa.array(range(5), pa.int32())))
+    data = numbers(5, 9, x=pa.array(range(5, 9), pa.int32()))
     pq.write_table(data, tmp_path / "plain.parquet")
     table.add_files([f"file://{tmp_path}/plain.parquet"])
     with table.update_schema() as update:
         update.rename_column("x", "y")
-    assert rows_of(table) == [{"id": n, "y": n} for n in range(4)]
+    assert sorted_rows(rows_of(table)) == [{"id": n, "y": n} for n in range(9)]
 
 
 def test_a_limit_is_refused(catalog: Any) -> None:
@@ -244,14 +223,22 @@ def test_a_limit_is_refused(catalog: Any) -> None:
         ParquetDataset(table.scan(limit=2), batch_size=2)
 
 
-def test_partitions_with_odd_names(catalog: Any) -> None:
-    data = numbers(0, 6, key=["c/d", "e f", "%"] * 2)
+@pytest.mark.parametrize(
+    ("keys", "where", "expected"),
+    [
+        (["c/d", "e f", "%"] * 2, "key = 'c/d'", [0, 3]),
+        (pa.array([1, 2, 3] * 2, pa.int32()), "key = 2 and id > 1", [4]),
+    ],
+    ids=["odd names", "numbers"],
+)
+def test_partitions(catalog: Any, keys: Any, where: str, expected: list[int]) -> None:
+    data = numbers(0, 6, key=keys)
     table = catalog.create_table("n.t", data.schema)
     with table.update_spec() as update:
         update.add_identity("key")
     table.append(data)
-    assert sorted(row["id"] for row in rows_of(table, ["id"])) == list(range(6))
-    assert sorted(row["id"] for row in rows_of(table.scan("key = 'c/d'"), ["id"])) == [0, 3]
+    assert sorted_rows(rows_of(table)) == table_rows(data, ["id", "key"])
+    assert sorted(row["id"] for row in rows_of(table.scan(where), ["id"])) == expected
 
 
 def test_widened_columns(catalog: Any) -> None:
@@ -263,17 +250,6 @@ def test_widened_columns(catalog: Any) -> None:
     table.append(numbers(4, 6, x=pa.array([2**40, 1]), y=pa.array([1e300, 2.0])))
     expected = table_rows(table.scan().to_arrow(), ["id", "x", "y"])
     assert sorted_rows(rows_of(table)) == sorted_rows(expected)
-
-
-def test_partitions(catalog: Any) -> None:
-    data = numbers(0, 12, key=pa.array([1, 2, 3] * 4, pa.int32()))
-    table = catalog.create_table("n.t", data.schema)
-    with table.update_spec() as update:
-        update.add_identity("key")
-    table.append(data)
-    assert sorted_rows(rows_of(table)) == table_rows(data, ["id", "key"])
-    chosen = rows_of(table.scan("key = 2 and id > 3"))
-    assert sorted(row["id"] for row in chosen) == [4, 7, 10]
 
 
 def test_a_scan_filters_rows(catalog: Any) -> None:
@@ -291,13 +267,6 @@ def test_rows_deleted_by_position(catalog: Any) -> None:
     assert [row["id"] for row in rows_of(scan)] == expected
     with pytest.raises(OSError, match="deletes row 40"):
         rows_of(_WithDeletes(table.scan(), {task.file.file_path: [40]}))
-
-
-def test_files_without_ids(catalog: Any, tmp_path: Path) -> None:
-    table = created(catalog, numbers(0, 5))
-    pq.write_table(numbers(5, 9), tmp_path / "plain.parquet")
-    table.add_files([f"file://{tmp_path}/plain.parquet"])
-    assert sorted(row["id"] for row in rows_of(table)) == list(range(9))
 
 
 def test_states_name_both_snapshots(catalog: Any) -> None:

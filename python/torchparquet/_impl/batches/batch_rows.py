@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from itertools import chain
 from typing import Any, Literal, TypeAlias, cast
 
@@ -19,7 +19,8 @@ Texts: TypeAlias = Mapping[str, Literal["str", "bytes"]]
 
 _OF_TEXT = ("string", "enum", "json")
 _OF_VALUES = ".values.valid"
-_OF_BATCH = ("cu_seqlens", "max_seqlen")
+# The lengths of documents in packed sequences, which are not row by row.
+_ENDS, _LONGEST = "cu_seqlens", "max_seqlen"
 
 
 def num_rows_of(batch: Batch) -> int:
@@ -34,12 +35,9 @@ def check_rows(batch: Batch, num_rows: int | None) -> None:
     for name, value in batch.items():
         if element_mask_owner(batch, name) is not None or is_of_batch(batch, name):
             continue
-        try:
-            found = len(value)
-        except TypeError:
-            found = -1
-        if found != num_rows:
-            what = type(value).__name__ if found < 0 else f"{found} rows"
+        has_rows = isinstance(value, Sized) and getattr(value, "ndim", 1) > 0
+        if not has_rows or len(value) != num_rows:
+            what = f"{len(value)} rows" if has_rows else type(value).__name__
             raise ValueError(
                 "processors and transform must keep rows if rows are read one by one, or batches "
                 f"are mixed or resumed within: {name!r} is {what}, given were {num_rows} rows"
@@ -52,7 +50,12 @@ def sliced(batch: Batch, begin: int, end: int) -> Batch:
     for name, value in batch.items():
         owner = element_mask_owner(batch, name)
         if is_of_batch(batch, name):
-            found[name] = _lengths_of(batch, begin, end)[name]
+            # Documents of different sequences count as different ones.
+            ends = batch[_ENDS]
+            length = int(ends[-1]) // num_rows_of(batch)
+            inside = (ends >= begin * length) & (ends <= end * length)
+            kept = ends[inside] - begin * length
+            found[name] = kept if name == _ENDS else int(kept.diff().max())
         elif owner is not None:
             first, last = owner.offsets[[begin, end]].tolist()
             found[name] = value[first:last]
@@ -63,17 +66,7 @@ def sliced(batch: Batch, begin: int, end: int) -> Batch:
 
 def is_of_batch(batch: Batch, name: str) -> bool:
     """True for the lengths of documents in packed sequences, which are not row by row."""
-    return name in _OF_BATCH and isinstance(batch.get(_OF_BATCH[1]), int)
-
-
-def _lengths_of(batch: Batch, begin: int, end: int) -> Batch:
-    """Return the lengths of the documents in some sequences of a packed batch."""
-    # Documents of different sequences count as different ones.
-    ends = batch[_OF_BATCH[0]]
-    length = int(ends[-1]) // num_rows_of(batch)
-    inside = (ends >= begin * length) & (ends <= end * length)
-    found = ends[inside] - begin * length
-    return dict(zip(_OF_BATCH, (found, int(found.diff().max())), strict=True))
+    return name in (_ENDS, _LONGEST) and isinstance(batch.get(_LONGEST), int)
 
 
 def element_mask_owner(batch: Batch, name: str) -> Jagged | None:
@@ -93,23 +86,25 @@ def element_mask_owner(batch: Batch, name: str) -> Jagged | None:
 
 def joined(batches: Sequence[Batch]) -> Batch:
     """Return one batch of all rows of batches that are alike, in order; see `check_alike`."""
-    if len(batches) == 1:
-        return batches[0]
     first = batches[0]
-    lengths = _joined_lengths(batches) if any(is_of_batch(first, name) for name in first) else {}
-    return {
-        name: lengths[name] if name in lengths else _joined([batch[name] for batch in batches])
-        for name in first
-    }
+    if len(batches) == 1:
+        return first
+    found = {}
+    for name in first:
+        how: Any = _joined
+        if is_of_batch(first, name):
+            how = max if name == _LONGEST else _joined_offsets
+        found[name] = how([batch[name] for batch in batches])
+    return found
 
 
-def _joined_lengths(batches: Sequence[Batch]) -> Batch:
-    """Return the lengths of the documents of packed batches, one after the other."""
-    ends, longest = ([batch[name] for batch in batches] for name in _OF_BATCH)
-    found = [ends[0]]
-    for part in ends[1:]:
-        found.append(part[1:] + found[-1][-1])
-    return dict(zip(_OF_BATCH, (torch.cat(found), max(longest)), strict=True))
+def _joined_offsets(parts: Sequence[Tensor]) -> Tensor:
+    found = [parts[0]]
+    end = parts[0][-1]
+    for part in parts[1:]:
+        found.append(part[1:] + end)
+        end = end + part[-1]
+    return torch.cat(found)
 
 
 def check_alike(batches: Sequence[Batch], sources: Sequence[str]) -> None:
@@ -117,11 +112,11 @@ def check_alike(batches: Sequence[Batch], sources: Sequence[str]) -> None:
     first = batches[0]
     for batch, source in zip(batches[1:], sources[1:], strict=True):
         for name in (*first, *batch):
-            kinds = [_kind_in(of, name) for of in (first, batch)]
-            if kinds[0] != kinds[1]:
+            kind, other = _kind_in(first, name), _kind_in(batch, name)
+            if kind != other:
                 raise SchemaMismatchError(
                     "data sets must have the same columns to be mixed within a batch: "
-                    f"{name!r} is {kinds[0]} in {sources[0]}, {kinds[1]} in {source}"
+                    f"{name!r} is {kind} in {sources[0]}, {other} in {source}"
                 )
 
 
@@ -152,40 +147,24 @@ def _joined(values: Sequence[Any]) -> Any:
     if isinstance(values[0], list):
         return list(chain.from_iterable(values))
     parts = cast("Sequence[Jagged]", values)
-    offsets = [parts[0].offsets]
-    end = parts[0].offsets[-1]
-    for part in parts[1:]:
-        offsets.append(part.offsets[1:] + end)
-        end = end + part.offsets[-1]
-    return Jagged(_joined([part.values for part in parts]), torch.cat(offsets))
+    offsets = _joined_offsets([part.offsets for part in parts])
+    return Jagged(_joined([part.values for part in parts]), offsets)
 
 
 def texts_of(fields: Sequence[Field]) -> dict[str, Literal["str", "bytes"]]:
     """Return, by name, which fields are strings or binary, or lists of these."""
     found: dict[str, Literal["str", "bytes"]] = {}
     for field in fields:
-        if field.dtype != "uint8" or field.num_offsets == field.has_lists:
-            continue
-        kind = field.kinds[0][0]
-        while kind.startswith("list<"):
-            kind = kind[len("list<") : -len(">")]
-        if kind.startswith(_OF_TEXT):
+        kind = field.kinds[0][0].replace("list<", "").rstrip(">")
+        if field.has_strings and kind.startswith(_OF_TEXT):
             found[field.name] = "str"
-        elif kind == "binary":
+        elif field.has_strings and kind == "binary":
             found[field.name] = "bytes"
     return found
 
 
 def split_rows(batch: Batch, texts: Texts) -> list[Row]:
-    """Return the rows of a batch.
-
-    A row has a view `[...]` of a tensor `[B, ...]`. Of a Jagged it has the row's items: `str` or
-    `bytes` for text, else a view `[n, ...]` or a Jagged. Of any other sequence it has the element.
-
-    Raises:
-        ValueError: A column is the mask of elements of nested lists or of strings in lists, or
-            the lengths of packed documents.
-    """
+    """Return the rows of a batch: views of tensors, the items of a Jagged, `str` or `bytes`."""
     columns: list[Sequence[Any]] = []
     for name, value in batch.items():
         if is_of_batch(batch, name):

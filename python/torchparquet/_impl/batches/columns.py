@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
-
-from torchparquet._impl.batches.fields import Field, make_field, with_file_values, with_pack
-from torchparquet._impl.checks import checked_names, shortened
-from torchparquet._impl.files.footers.leaf import Leaf
+from torchparquet._impl.batches.column_in_files import ColumnInFiles
+from torchparquet._impl.batches.fields import Field, with_pack
+from torchparquet._impl.checks import checked_names, listed, shortened
+from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.schemas import Schemas
 from torchparquet.column import Column, Nulls, nulls_by_name
 from torchparquet.errors import UnsupportedColumnError, users_level
 from torchparquet.options import Pack
 
-if TYPE_CHECKING:
-    from torchparquet._impl.files.manifest import Manifest
-
 _RESERVED_NAMES = ("row.id", "row.valid")
 _MAX_SUGGESTION_CHARACTERS = 300
-
 
 ColumnsArgument = Sequence[str | Column] | Mapping[str, str | Sequence[str] | Column] | None
 NullsArgument = Nulls | Mapping[str, Nulls]
@@ -43,33 +38,21 @@ def resolve_columns(
     if pack is not None and columns is None:
         columns = pack.names
     requests = _requests(columns, schemas)
-    _check_policies(policies, requests)
+    unknown = [name for name in policies if name != _OTHERS and name not in requests]
+    if unknown:
+        raise ValueError(
+            "nulls={name: policy} must name columns of the batch; not among them: "
+            f"{listed(unknown)}"
+        )
     if pack is not None:
         requests = _packed(requests, pack)
-    requests = {
-        name: _as_files_have_it(name, column, schemas, find_words)
-        for name, column in requests.items()
-    }
-    found = {
-        name: [_agreed_leaves(column, source, schemas) for source in column.sources]
-        for name, column in requests.items()
-    }
-    leaves = [
-        leaf
-        for name, of_column in found.items()
-        for agreed in of_column
-        for leaf in agreed
-        if not (requests[name].vocab and leaf.is_bytes)
-    ]
-    _check_covered(leaves, suggest=not isinstance(columns, Mapping))
-    fields = tuple(
-        _field(name, column, found[name], policies.get(name, policies["*"]), schemas)
-        for name, column in requests.items()
-    )
+    found = [ColumnInFiles(*request, schemas, find_words) for request in requests.items()]
+    _check_covered(found, suggest=not isinstance(columns, Mapping))
+    fields = [one.field(policies.get(one.name, policies["*"])) for one in found]
     if pack is not None:
-        fields = tuple(with_pack(field, pack) for field in fields)
+        fields = [with_pack(field, pack) for field in fields]
     _check_output_names(fields)
-    return fields
+    return tuple(fields)
 
 
 def _packed(requests: dict[str, Column], pack: Pack) -> dict[str, Column]:
@@ -87,117 +70,17 @@ def _packed(requests: dict[str, Column], pack: Pack) -> dict[str, Column]:
     return {name: replace(requests[name], length="any") for name in pack.names}
 
 
-def _as_files_have_it(
-    name: str,
-    column: Column,
-    schemas: Schemas,
-    find_words: Callable[[str, Column], tuple[bytes, ...]] | None,
-) -> Column:
-    """Return a column with what files or their table say of it, where its user does not."""
-    if column.decode is not None:
-        names, inner = schemas.names(), f"{column.source}.bytes"
-        if column.source not in names and inner in names:
-            column = replace(column, source=inner)  # of the struct that it names
-    if column.vocab == "auto":
-        assert find_words is not None  # noqa: S101
-        column = replace(column, vocab=find_words(name, column))
-    return _in_one_unit(_as_table_has_it(column, schemas), schemas)
-
-
-def _agreed_leaves(column: Column, source: str, schemas: Schemas) -> list[Leaf]:
-    """Return the leaves of a source in the files; with a vocabulary those of nulls are strings."""
-    dtype = column.dtype_name if column.vocab is None else "uint8"  # before words become numbers
-    everywhere = column.default is None
-    leaves = schemas.agreed_leaves(source, dtype, everywhere=everywhere, unit=column.unit)
-    if column.vocab is None or not leaves[0].holds_nulls:
-        return leaves
-    return [replace(leaf, is_bytes=True) for leaf in leaves]
-
-
-def _field(
-    name: str, column: Column, found: Sequence[Sequence[Leaf]], nulls: Nulls, schemas: Schemas
-) -> Field:
-    """Return the field of a column, with what files declare or lack."""
-    field = make_field(name, _with_declared_length(column, found, schemas), found, nulls)
-    if field.default is None and any(schemas.added_since(one) is not None for one in field.sources):
-        field = replace(field, missing_is_null=True)  # in files that are older than its column
-    if column.length is None and isinstance(column.source, str) and field.has_lists:
-        declared = None if field.words else schemas.declared_tensor(column.source)
-        if declared is not None:
-            field = replace(field, shape=declared[0], order=declared[1])
-    keys = [
-        schemas.partition_values(source) if schemas.is_partition_key(source) else ()
-        for source in column.sources
-    ]
-    return with_file_values(field, keys)
-
-
-def _as_table_has_it(column: Column, schemas: Schemas) -> Column:
-    """Return the column with a table's default and dtype, since files may be from before both."""
-    if column.default is None:
-        defaults = {schemas.default_of_table(source) for source in column.sources}
-        if len(defaults) > 1:
-            raise UnsupportedColumnError(
-                "columns of one tensor need one default in files that are older than they (give "
-                f"Column(..., default=...)): {column.sources} have {defaults}"
-            )
-        column = replace(column, default=defaults.pop())
-    if column.dtype_name is not None or column.vocab is not None:
-        return column
-    for source in column.sources:
-        dtype = schemas.dtype_of_table(source)
-        if dtype is not None:
-            return replace(column, dtype=getattr(torch, dtype))
-    return column
-
-
-def _in_one_unit(column: Column, schemas: Schemas) -> Column:
-    """Return a column of a dtype with a unit that holds all times of the files, if these differ."""
-    dtype = column.dtype_name or ""
-    takes_unit = dtype == "int64" or "float" in dtype
-    if column.unit is not None or not takes_unit or not isinstance(column.source, str):
-        return column
-    unit = schemas.finest_unit(column.source)
-    if unit is None or column.vocab is not None:
-        return column
-    warnings.warn(
-        "files store times in several units, which are read in the finest of them (Column(..., "
-        f"unit=...) sets one, and ends this warning): {column.source!r} is read in {unit}",
-        stacklevel=users_level(),
-    )
-    return replace(column, unit=unit)  # type: ignore[arg-type]
-
-
-def _with_declared_length(
-    column: Column, found: Sequence[Sequence[Leaf]], schemas: Schemas
-) -> Column:
-    """Return the column with the length that files declare, if it states none."""
-    if column.length is not None or not isinstance(column.source, str):
-        return column
-    # Lists of strings need offsets, unless a vocabulary makes the strings numbers.
-    takes_length = all(
-        leaf.num_lists == 1 and not (leaf.is_bytes and column.vocab is None) for leaf in found[0]
-    )
-    return (
-        replace(column, length=schemas.declared_length(column.source)) if takes_length else column
-    )
-
-
 def _requests(columns: ColumnsArgument, schemas: Schemas) -> dict[str, Column]:
-    if columns is None:
-        columns = [_OTHERS]
+    """Return a Column for each name of a batch, "*" spelled out."""
     if not isinstance(columns, Mapping):
-        columns = _by_name(columns)
-    requests = _checked_mapping(columns)
+        columns = _by_name([_OTHERS] if columns is None else columns)
+    if not columns:
+        raise ValueError(f"columns must select at least one column; got {columns!r}")
+    requests = {name: _checked(name, column) for name, column in columns.items()}
     others = requests.get(_OTHERS)
     if others is None or others.source != _OTHERS:
         return requests
-    named = [
-        name
-        for key, column in requests.items()
-        if key != _OTHERS
-        for name in (key, *column.sources)
-    ]
+    named = [n for key, one in requests.items() if key != _OTHERS for n in (key, *one.sources)]
     within = tuple(f"{name}." for name in named)
     left = [n for n in _default_names(schemas, named) if not n.startswith(within)]
     made: dict[str, Column] = {}
@@ -236,63 +119,47 @@ def _by_name(columns: Sequence[str | Column]) -> dict[str, str | Column]:
     return dict(zip(checked_names(named, "columns"), columns, strict=True))
 
 
-def _check_policies(policies: Mapping[str, Nulls], requests: Mapping[str, Column]) -> None:
-    unknown = [name for name in policies if name != _OTHERS and name not in requests]
-    if unknown:
-        raise ValueError(
-            "nulls={name: policy} must name columns of the batch; not among them: "
-            f"{shortened([repr(name) for name in unknown])}"
-        )
+def _checked(name: Any, column: Any) -> Column:
+    if not isinstance(name, str):
+        raise TypeError(f"an output name in columns must be a str; got {name!r}")
+    if not name:
+        raise ValueError(f"an output name in columns must not be empty; got {name!r}")
+    try:
+        if column is None:
+            raise TypeError("a source must be a name, a list of names or a Column; got None")
+        made = column if isinstance(column, Column) else Column(column)
+        return made if made.source is not None else replace(made, source=name)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"columns[{name!r}]: {error}") from None
 
 
-def _checked_mapping(columns: Mapping[str, str | Sequence[str] | Column]) -> dict[str, Column]:
-    if not columns:
-        raise ValueError(f"columns must select at least one column; got {columns!r}")
-    requests = {}
-    for name, column in columns.items():
-        if not isinstance(name, str):
-            raise TypeError(f"an output name in columns must be a str; got {name!r}")
-        if not name:
-            raise ValueError(f"an output name in columns must not be empty; got {name!r}")
-        try:
-            if column is None:
-                raise TypeError("a source must be a name, a list of names or a Column; got None")
-            made = column if isinstance(column, Column) else Column(column)
-            requests[name] = made if made.source is not None else replace(made, source=name)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"columns[{name!r}]: {error}") from None
-    return requests
-
-
-def _selection(names: Sequence[str]) -> str:
-    selection = f"columns={names!r}"
-    return selection if len(selection) < _MAX_SUGGESTION_CHARACTERS else "columns=[...]"
-
-
-def _check_covered(leaves: Collection[Leaf], suggest: bool) -> None:
+def _check_covered(columns: Sequence[ColumnInFiles], suggest: bool) -> None:
     """Raise if a column cannot be read; the message lists those of the selection that can."""
+    leaves = [leaf for column in columns for leaf in column.leaves_as_values]
     uncovered = [f"{leaf.path!r} ({leaf.kind})" for leaf in leaves if not leaf.dtype]
     if not uncovered:
         return
     covered = [leaf.path for leaf in leaves if leaf.dtype]
-    suggestion = f"; leave them out: {_selection(covered)}" if suggest and covered else ""
+    way_out = ""
+    if suggest and covered:
+        is_short = len(repr(covered)) < _MAX_SUGGESTION_CHARACTERS
+        way_out = f"; leave them out: columns={covered if is_short else '[...]'}"
     if any(not leaf.dtype and leaf.kind.startswith("partition key") for leaf in leaves):
-        suggestion += '; Column(..., vocab="auto") reads keys that are text as numbers'
+        way_out += '; Column(..., vocab="auto") reads keys that are text as numbers'
     raise UnsupportedColumnError(
-        f"columns of these kinds cannot be read as tensors: {shortened(uncovered)}{suggestion}"
+        f"columns of these kinds cannot be read as tensors: {shortened(uncovered)}{way_out}"
     )
 
 
 def _check_output_names(fields: Sequence[Field]) -> None:
-    names = {field.name for field in fields}
-    for name in _RESERVED_NAMES:
-        if name in names:
+    masks = {mask for field in fields for mask in field.mask_names}
+    for name in [field.name for field in fields]:
+        if name in _RESERVED_NAMES:
             raise ValueError(
                 "torchparquet reserves this output name (choose another with "
                 f"columns={{new name: column}}): {name!r}"
             )
-    for name in (mask for field in fields for mask in field.mask_names):
-        if name in names:
+        if name in masks:
             raise ValueError(
                 f'nulls="mask" adds the tensor "<name>.valid", and another has that name: {name!r}'
             )

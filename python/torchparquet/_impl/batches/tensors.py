@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, repeat, starmap
+from itertools import accumulate, chain, repeat, starmap
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch._C import _from_dlpack
 
-from torchparquet._impl.batches.pack import boundaries_of
-from torchparquet._impl.native import SlabPiece
+from torchparquet._impl.batches.fields import Field
+from torchparquet._impl.native import FieldPlace, SlabPiece, cumulative_lengths, documents_of
 from torchparquet.errors import ListLengthError
 from torchparquet.jagged import Jagged
 
-if TYPE_CHECKING:
-    from torchparquet._impl.batches.fields import Field
-    from torchparquet._impl.batches.packed_items import ItemTensors
-    from torchparquet._impl.native import FieldPlace
+# Of a field, outside of the slab: offsets of all lists but the outermost, the values, and
+# their mask or None.
+Items: TypeAlias = tuple[list[NDArray[np.int64]], NDArray[np.generic], NDArray[np.bool_] | None]
+
+# The same as tensors: int64 [lists + 1], [values] or their bytes, and bool or uint8 [values].
+ItemTensors: TypeAlias = tuple[list[Tensor], Tensor, Tensor | None]
+_ALIGNMENT_BYTES = 64
 
 # The marks of packed tokens, until they are boundaries.
 _MARKS = "<marks>"
@@ -36,8 +40,7 @@ _DLPACK_DTYPES = {
 }
 
 
-@dataclass(frozen=True)
-class _Span:
+class _Span(NamedTuple):
     """Where the items of one tensor are in a slab; `begin` counts items."""
 
     name: str
@@ -56,11 +59,10 @@ class _Cuts(NamedTuple):
 
 
 class BatchViews:
-    """Cuts slabs into the tensors of batches.
+    """Cuts slabs into the tensors of batches, all of one dtype by one call, which is cheap.
 
-    All tensors of one dtype are cut by one call. At thousands of batches a second, one call per
-    tensor would cost as much as decoding. The cut is torch's "unsafe" split: autograd does not
-    treat the parts as views of one tensor, so changing one in place does not invalidate another.
+    The cut is torch's "unsafe" split: autograd does not treat the parts as views of one tensor, so
+    changing one in place does not invalidate another.
     """
 
     def __init__(
@@ -72,12 +74,9 @@ class BatchViews:
         *,
         in_pieces: bool,
     ) -> None:
-        """Prepare to cut.
+        """Prepare to cut slabs into tensors named `names`; into storages of their own `in_pieces`.
 
-        Args:
-            names: The keys of a batch, in their order.
-            in_pieces: True to cut slabs that come as one tensor for each dtype, if that can be, and
-                False for one of bytes. A piece has a storage of its own, to be pickled or shared.
+        Pieces, one tensor for each dtype, can be pickled or shared alone. Not all slabs allow them.
         """
         spans = [span for placed in zip(fields, places, strict=True) for span in _spans(*placed)]
         self._spans: dict[torch.dtype, list[_Span]] = {}
@@ -85,14 +84,12 @@ class BatchViews:
             self._spans.setdefault(span.dtype, []).append(span)
         in_pieces = in_pieces and not any(field.num_offsets for field in fields)
         self._slab_bytes = 0 if in_pieces and self._spans.keys() <= _DLPACK_DTYPES else slab_bytes
-        self.pieces = [SlabPiece(dtype="uint8", begin=0, last=slab_bytes, row_bytes=0)]
-        if not self._slab_bytes:
-            self.pieces = list(starmap(_piece, self._spans.items()))
+        whole = SlabPiece(dtype="uint8", begin=0, last=slab_bytes, row_bytes=0)
+        self.pieces = [whole] if self._slab_bytes else list(starmap(_piece, self._spans.items()))
         own = {span.name for span in spans}
         self._own_names = [name for name in names if name in own]
-        self._packed = next(
-            ((f.pack, f.mask_names) for f in fields if f.pack is not None and f.has_mask), None
-        )
+        marked = [(f.pack.boundaries, f.mask_names) for f in fields if f.pack and f.has_mask]
+        self._packed = marked[0] if marked else None
         self._own_names += [_MARKS] if self._packed is not None else []
         self._names = None if self._own_names == list(names) else list(names)
         self._wide = [(span.name, span.width) for span in spans if span.width is not None]
@@ -126,13 +123,10 @@ class BatchViews:
         return cuts
 
     def cut_all(self, memories: Iterable[Sequence[Any]], num_rows: int) -> Iterator[Batch]:
-        """Return the batches of slabs, without items elsewhere, as they are asked for.
+        """Return the batches of slabs, given as capsules of their pieces, without other items.
 
         No line of Python runs for a batch where its tensors are parts of pieces as they are: it
         would cost as much as a narrow batch itself.
-
-        Args:
-            memories: The pieces of each slab, as capsules.
         """
         cuts = self._cuts_of(num_rows)
         sizes = [sizes for _, sizes in cuts.splits]
@@ -165,8 +159,7 @@ class BatchViews:
             batch[name] = batch[name].view(num_rows, width)
         if self._packed is not None:
             packed, names = self._packed
-            found = boundaries_of(batch.pop(_MARKS), packed.boundaries)
-            batch.update(zip(names, found, strict=True))
+            batch.update(zip(names, _boundaries(batch.pop(_MARKS), packed), strict=True))
         for field, of_field in zip(self._jagged, items, strict=True):
             batch[field.name] = _jagged(field, batch[field.name], of_field)
             if of_field[2] is not None:
@@ -189,9 +182,8 @@ def _spans(field: Field, place: FieldPlace) -> Iterator[_Span]:
     if field.pack is not None and field.has_mask:
         yield _Span(_MARKS, torch.uint8, place.valid_offset, field.length)
     elif field.has_mask:
-        yield _Span(
-            field.mask_names[0], torch.bool, place.valid_offset, field.width or field.length
-        )
+        width = field.width or field.length
+        yield _Span(field.mask_names[0], torch.bool, place.valid_offset, width)
 
 
 def _piece(dtype: torch.dtype, spans: Sequence[_Span]) -> SlabPiece:
@@ -203,6 +195,21 @@ def _piece(dtype: torch.dtype, spans: Sequence[_Span]) -> SlabPiece:
         last=last.begin * size,
         row_bytes=(last.width or 1) * size,
     )
+
+
+def _boundaries(marks: Tensor, boundaries: str) -> list[Any]:
+    """Return what a batch says of documents, in the order of `PackedColumn.names`.
+
+    Of marks, uint8 `[B, L]`, bit 0 is a token, not padding, and bit 1 the first token of a
+    document, or the first of the padding.
+    """
+    found: list[Any] = []
+    if boundaries in ("tokens", "both"):
+        found += map(torch.from_numpy, documents_of(marks.numpy()))
+    if boundaries in ("cu_seqlens", "both"):
+        cu_seqlens = cumulative_lengths(marks.numpy())
+        found += [torch.from_numpy(cu_seqlens), int(np.diff(cu_seqlens).max())]
+    return found
 
 
 def _jagged(field: Field, offsets: Tensor, items: ItemTensors) -> Jagged:
@@ -221,18 +228,16 @@ def _jagged(field: Field, offsets: Tensor, items: ItemTensors) -> Jagged:
 def _shape(field: Field, batch: Batch) -> None:
     """Give the values of a field, and its mask of values, the shape of its rows."""
     if not field.num_offsets:
+        order = field.order or range(len(field.shape))
         for name in (field.name, *field.mask_names):
-            batch[name] = _in_order(batch[name].view(-1, *field.shape), field.order)
+            rows = batch[name].view(-1, *field.shape)
+            batch[name] = rows.permute(0, *(dimension + 1 for dimension in order))
         return
     lists: Jagged = batch[field.name]
     batch[field.name] = _dense(lists, None, field, field.shape, field.fill)
     if len(field.mask_names) > 1:
         values = field.mask_names[1]
         batch[values] = _dense(lists, batch[values], field, field.shape, False)
-
-
-def _in_order(values: Tensor, order: tuple[int, ...]) -> Tensor:
-    return values.permute(0, *(dimension + 1 for dimension in order)) if order else values
 
 
 def _dense(
@@ -264,30 +269,19 @@ def _dense(
 
 def slab_order(fields: Sequence[Field]) -> list[Field]:
     """Return the fields in the order of the slab, where those of a dtype are side by side."""
-    first_of: dict[tuple[str, bool, bool], int] = {}
-    for index, field in enumerate(fields):
-        first_of.setdefault(_kind(field), index)
-    return sorted(fields, key=lambda field: first_of[_kind(field)])
-
-
-def _kind(field: Field) -> tuple[str, bool, bool]:
-    return "int64" if field.num_offsets else field.dtype, field.has_mask, field.num_offsets > 0
+    dtypes = ["int64" if field.num_offsets else field.dtype for field in fields]
+    kinds = [(d, f.has_mask, f.num_offsets > 0) for d, f in zip(dtypes, fields, strict=True)]
+    first_of = {kind: place for place, kind in reversed([*enumerate(kinds)])}
+    return [fields[at] for at in sorted(range(len(fields)), key=lambda at: first_of[kinds[at]])]
 
 
 def batch_names(fields: Sequence[Field]) -> list[str]:
     """Return the keys of a batch in the user's order, masks after their values."""
-    names: list[str] = []
-    for field in fields:
-        names += [field.name, *field.mask_names]
-    return names
+    return [name for field in fields for name in (field.name, *field.mask_names)]
 
 
 class LentSlabs:
-    """Slabs that torch allocates and the reader fills, each lent under a number.
-
-    Each slab is used for one batch and then dropped. torch's allocator knows which copies are
-    still under way and decides when the memory may be used again.
-    """
+    """Slabs that torch allocates and the reader fills, each for one batch, under a number."""
 
     def __init__(self, slab_bytes: int, pin_memory: bool) -> None:
         """Prepare to allocate slabs of `slab_bytes` bytes."""
@@ -311,3 +305,49 @@ class LentSlabs:
     def clear(self) -> None:
         """Forget all slabs. The reader must have been stopped."""
         self._lent.clear()
+
+
+def in_own_memory(items: Sequence[Items]) -> list[ItemTensors]:
+    """Return the items of each field as tensors that share the decoded memory."""
+    return _by_field(_forms(items), map(torch.from_numpy, _arrays(items)))
+
+
+class PackedItems:
+    """The items of all fields of a batch in one piece of memory, which one copy can move."""
+
+    def __init__(self, items: Sequence[Items], pin_memory: bool) -> None:
+        """Copy the items to memory of torch, page-locked if `pin_memory`."""
+        self._forms = _forms(items)
+        arrays = [array.view("u1") for array in _arrays(items)]
+        self._num_bytes = [array.nbytes for array in arrays]
+        padded = (-(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES for size in self._num_bytes)
+        *self._begins, total = accumulate(padded, initial=0)
+        self.memory = torch.empty(total, dtype=torch.uint8, pin_memory=pin_memory)
+        into = self.memory.numpy()
+        for begin, array in zip(self._begins, arrays, strict=True):
+            into[begin : begin + array.nbytes] = array
+
+    def tensors_in(self, memory: Tensor) -> list[ItemTensors]:
+        """Return the items of each field in `memory`, which is `self.memory` or a copy of it."""
+        return _by_field(self._forms, map(memory.narrow, repeat(0), self._begins, self._num_bytes))
+
+
+def _forms(items: Sequence[Items]) -> list[tuple[int, bool]]:
+    """Return how many inner offsets each field has, and whether it has a mask."""
+    return [(len(inner_offsets), mask is not None) for inner_offsets, _, mask in items]
+
+
+def _arrays(items: Sequence[Items]) -> Iterator[NDArray[np.generic]]:
+    for inner_offsets, values, mask in items:
+        yield from (*inner_offsets, values, *([] if mask is None else [mask]))
+
+
+def _by_field(forms: Sequence[tuple[int, bool]], tensors: Iterator[Tensor]) -> list[ItemTensors]:
+    return [
+        (
+            [next(tensors).view(torch.int64) for _ in range(num_offsets)],
+            next(tensors),
+            next(tensors) if has_mask else None,
+        )
+        for num_offsets, has_mask in forms
+    ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
+from typing import Any
 
 _present: ContextVar[int | None] = ContextVar("torchparquet.batch_seed", default=None)
 
@@ -26,12 +26,11 @@ def batch_seed() -> int:
     return seed
 
 
-@contextmanager
-def seeded(seed: int | None) -> Iterator[None]:
-    """Make `seed` that of the batch at hand in this thread."""
+def with_seed(seed: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function on a batch whose seed this is."""
     token = _present.set(seed)
     try:
-        yield
+        return function(*arguments)
     finally:
         _present.reset(token)
 

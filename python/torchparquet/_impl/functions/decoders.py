@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,21 +23,16 @@ Origin: TypeAlias = Callable[[int | None], object]
 
 
 class FunctionFailedError(Exception):
-    """A function of the user's failed, somewhere. The text says which one, and how."""
+    """A function of the user's failed. The text says which one, and how."""
 
     def __init__(self, text: str, row: int | None = None) -> None:
         """Say which function failed, and for which row."""
         super().__init__(text, row)
-        self.text = text
-        self.row = row
-
-    def __str__(self) -> str:
-        """Return the text."""
-        return self.text
+        self.text, self.row = text, row
 
     def of_batch(self, origin: Origin) -> TransformError:
         """Return the error that says which batch was given."""
-        return TransformError(f"{self}; given was {origin(self.row)}")
+        return TransformError(f"{self.text}; given was {origin(self.row)}")
 
 
 @dataclass(frozen=True)
@@ -56,31 +52,25 @@ class Decoder:
 
     def run(self, column: str, rows: Jagged, mask: Tensor | None) -> dict[str, Any]:
         """Return what becomes of a column."""
-        ends = rows.offsets.tolist()
         stored: Tensor = rows.values  # type: ignore[assignment]
         found = stored.numpy()
         values: list[Any] = []
-        valid: list[bool] = []
-        for row, (begin, end) in enumerate(pairwise(ends)):
-            is_null = mask is not None and not mask[row]
+        for row, (begin, end) in enumerate(pairwise(rows.offsets.tolist())):
             value = None
             try:
-                if not is_null:
+                if mask is None or mask[row]:
                     value = self._value(found[begin:end].tobytes())
             except Exception as error:
                 if not self.flags:
                     said = f"{type(error).__name__}: {printable(str(error))}"
                     raise _failed(column, f"{end - begin} bytes: {said}", row) from error
             values.append(value)
-            valid.append(value is not None)
-        made: dict[str, Any] = {}
+        made: dict[str, Any] = {f"{column}.valid": torch.tensor([v is not None for v in values])}
         if self.has_rates:
             rates = [0 if value is None else value[1] for value in values]
             made[f"{column}.sample_rate"] = torch.tensor(rates)
             values = [None if value is None else value[0] for value in values]
         made[column] = _stacked(column, values) if self.stacks else values
-        if self.flags:
-            made[f"{column}.valid"] = torch.tensor(valid)
         return {name: made[name] for name in self.names(column)}
 
     def _value(self, data: bytes) -> Any:
@@ -124,29 +114,25 @@ def decoders_of(columns: object) -> dict[str, Decoder]:
     for name, column in columns.items():
         if not isinstance(column, Column) or column.decode is None:
             continue
-        decode: Any = column.decode
-        if isinstance(decode, str):
-            decode = {"image": image_decoder, "audio": audio_decoder}[decode]()
-        found[name] = Decoder(
-            decode, column.on_error == "flag", column.stack, has_rates=column.decode == "audio"
-        )
+        decode = column.decode
+        flags = column.on_error == "flag"
+        function = _installed(decode) if isinstance(decode, str) else decode
+        found[name] = Decoder(function, flags, column.stack, has_rates=decode == "audio")
     return found
 
 
-def image_decoder() -> Decode:
-    """Return torchvision's decoder of images where that is installed, or else Pillow's."""
-    try:
-        from torchvision.io import ImageReadMode, decode_image
-    except (ImportError, RuntimeError):  # It may not fit the installed torch.
+def _installed(kind: str) -> Decode:
+    """Return the first decoder of a kind whose package is there."""
+    for module, decode in _DECODERS[kind]:
         try:
-            from PIL import Image  # noqa: F401
-        except ImportError:
-            raise ImportError(
-                'decode="image" needs torchvision or Pillow: pip install pillow'
-            ) from None
-        return _decode_by_pillow
-    del ImageReadMode, decode_image
-    return _decode_by_torchvision
+            importlib.import_module(module)
+        except (ImportError, RuntimeError, OSError):
+            # It may not fit the installed torch, or lack FFmpeg.
+            continue
+        return decode
+    first, last = (module.partition(".")[0] for module, _ in _DECODERS[kind])
+    package = {"PIL": "pillow"}.get(last, last)
+    raise ImportError(f'decode="{kind}" needs {first} or {package}: pip install {package}')
 
 
 def _decode_by_pillow(data: bytes) -> Tensor:
@@ -166,22 +152,6 @@ def _decode_by_torchvision(data: bytes) -> Tensor:
     return found
 
 
-def audio_decoder() -> Decode:
-    """Return torchcodec's decoder of audio where that is installed, or else that of soundfile."""
-    try:
-        from torchcodec.decoders import AudioDecoder
-    except (ImportError, RuntimeError, OSError):  # It may lack FFmpeg.
-        try:
-            import soundfile  # noqa: F401
-        except (ImportError, OSError):
-            raise ImportError(
-                'decode="audio" needs torchcodec or soundfile: pip install soundfile'
-            ) from None
-        return _decode_by_soundfile
-    del AudioDecoder
-    return _decode_by_torchcodec
-
-
 def _decode_by_soundfile(data: bytes) -> tuple[Tensor, int]:
     import soundfile
 
@@ -194,3 +164,10 @@ def _decode_by_torchcodec(data: bytes) -> tuple[Tensor, int]:
 
     samples = AudioDecoder(data).get_all_samples()
     return samples.data, int(samples.sample_rate)
+
+
+# A module, and what decodes by it.
+_DECODERS: dict[str, tuple[tuple[str, Decode], tuple[str, Decode]]] = {
+    "image": (("torchvision.io", _decode_by_torchvision), ("PIL.Image", _decode_by_pillow)),
+    "audio": (("torchcodec.decoders", _decode_by_torchcodec), ("soundfile", _decode_by_soundfile)),
+}

@@ -15,17 +15,14 @@ import numpy as np
 import torch
 import torch.multiprocessing
 
-from torchparquet._impl.functions.batch_seed import seeded
+from torchparquet._impl.functions.batch_seed import with_seed
 from torchparquet._impl.functions.transforms import Transforms
 from torchparquet._impl.parent_process import end_with_parent
 from torchparquet.options import Ahead
 
 
 class FunctionPool:
-    """Applies functions to batches, several at once. Belongs to one process.
-
-    A process gets tensors by shared memory, and gives them back so.
-    """
+    """Applies functions to batches, several at once. Belongs to one process."""
 
     def __init__(self, transforms: Transforms, ahead: Ahead) -> None:
         """Begin no thread or process yet."""
@@ -57,32 +54,26 @@ class FunctionPool:
         executor = self._executor or self._begin()
         if self.has_processes:
             return executor.submit(_apply_in_process, batch, seed)
-        return executor.submit(applied, self._transforms, batch, seed)
+        return executor.submit(with_seed, seed, self._transforms.run, batch)
 
     def _begin(self) -> Executor:
-        if self.has_processes:
-            made: Executor = self._process_pool()
-            self._greeting = made.submit(_greet)
-        else:
-            made = ThreadPoolExecutor(self._ahead.threads, "torchparquet-transform")
-        self._executor = made
-        self._end = weakref.finalize(self, _end, made, self.owner_pid)
-        return made
-
-    def _process_pool(self) -> ProcessPoolExecutor:
-        if torch.multiprocessing.current_process().daemon:
+        ahead = self._ahead
+        if not self.has_processes:
+            made: Executor = ThreadPoolExecutor(ahead.threads, "torchparquet-transform")
+        elif torch.multiprocessing.current_process().daemon:
             raise RuntimeError(
                 "Ahead(processes=...) needs a DataLoader with num_workers=0: workers are processes "
                 "already, and may have none of their own"
             )
-        # A fork would copy the locks of decode threads as they are.
-        context = torch.multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(
-            self._ahead.processes,
-            mp_context=context,
-            initializer=_begin_process,
-            initargs=(self._transforms,),
-        )
+        else:
+            # A fork would copy the locks of decode threads as they are.
+            context = torch.multiprocessing.get_context("spawn")
+            given = (self._transforms,)
+            made = ProcessPoolExecutor(ahead.processes, context, _begin_process, given)
+            self._greeting = made.submit(_greet)
+        self._executor = made
+        self._end = weakref.finalize(self, _end, made, self.owner_pid)
+        return made
 
     def close(self) -> None:
         """End the threads or processes. The pool stays usable."""
@@ -108,12 +99,6 @@ def _end(executor: Executor, owner_pid: int) -> None:
     executor.shutdown(wait=threading.current_thread() not in threads, cancel_futures=True)
 
 
-def applied(transforms: Transforms, batch: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Return what the functions make of a batch, in this thread."""
-    with seeded(seed):
-        return transforms.run(batch)
-
-
 # Of this process, where it is one of a pool.
 _own_transforms: list[Transforms] = []
 
@@ -134,4 +119,5 @@ def _apply_in_process(batch: dict[str, Any], seed: int) -> dict[str, Any]:
     random.seed(seed)
     np.random.seed(seed % 2**32)  # Functions may use it.
     torch.manual_seed(seed)
-    return applied(_own_transforms[0], batch, seed)
+    made: dict[str, Any] = with_seed(seed, _own_transforms[0].run, batch)
+    return made

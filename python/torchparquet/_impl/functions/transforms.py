@@ -17,10 +17,7 @@ Transform: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Transforms:
-    """The user's functions, which this process applies: first per column, then on the whole.
-
-    They do not affect the order, states, fingerprints or the comparison of ranks.
-    """
+    """The user's functions, which affect no order, state, fingerprint or comparison of ranks."""
 
     _lost: str | None = None  # why a spawned process has not found them
 

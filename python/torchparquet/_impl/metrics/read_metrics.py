@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from torch.utils.data import get_worker_info
 
 from torchparquet._impl.metrics.bottleneck import describe
 from torchparquet._impl.processors import num_own_processors
-
-# Counts: (kind, name, quantity) to a number that only grows.
-Sums = dict[tuple[str, str, str], float]
 
 
 @dataclass(frozen=True)
@@ -200,18 +197,15 @@ class Metrics:
                 the data sets of a mix, as `source/0/rows`.
         """
         numbers = _numbers(self) | _numbers(self.ring)
-        numbers["rows_per_second"] = self.rows_per_second
-        numbers["wait_fraction"] = self.wait_fraction
-        numbers["python_seconds"] = self.python_seconds
+        for name in ("rows_per_second", "wait_fraction", "python_seconds"):
+            numbers[name] = getattr(self, name)
         if not columns:
             return numbers
-        for kind, named in (("column", self.columns), ("codec", self.codecs)):
-            for name, one in named.items():
-                numbers |= _prefixed(f"{kind}/{name}/", _numbers(one))
-        for number, source in enumerate(self.sources):
-            if source is not None:
-                numbers |= _prefixed(f"source/{number}/", source.as_dict())
-        return numbers
+        parts = {f"column/{name}": _numbers(one) for name, one in self.columns.items()}
+        parts |= {f"codec/{name}": _numbers(one) for name, one in self.codecs.items()}
+        sources = {f"source/{n}": one for n, one in enumerate(self.sources) if one is not None}
+        parts |= {name: source.as_dict() for name, source in sources.items()}
+        return numbers | {f"{of}/{name}": n for of, one in parts.items() for name, n in one.items()}
 
     def since(self, earlier: Metrics) -> Metrics:
         """Return what came after `earlier`, of the same data set and iterations; the ring is now's.
@@ -224,86 +218,42 @@ class Metrics:
                 "earlier must be metrics of the same iterations, taken before: got "
                 f"{earlier.batches} batches, here {self.batches}"
             )
-        sums = summed([(self.sums(), 1), (earlier.sums(), -1)])
         before = earlier.sources or (None,) * len(self.sources)
-        sources = [
+        sources = tuple(
             one if one is None or was is None else one.since(was)
             for one, was in zip(self.sources, before, strict=True)
-        ]
-        return metrics_of(sums, self.ring, sources)
-
-    def sums(self) -> Sums:
-        """Return the counts, to be added and subtracted."""
-        sums: Sums = {}
-        for quantity, number in _numbers(self).items():
-            sums["all", "", quantity] = number
-        for kind, named in (("column", self.columns), ("codec", self.codecs)):
-            for name, one in named.items():
-                for quantity, number in _numbers(one).items():
-                    sums[kind, name, quantity] = number
-        return sums
+        )
+        difference: Metrics = added(self, earlier, -1)
+        return replace(difference, ring=self.ring, sources=sources)
 
 
-def summed(parts: Iterable[tuple[Sums, int]]) -> Sums:
-    """Return the sum of counts, each times its factor."""
-    total: defaultdict[tuple[str, str, str], float] = defaultdict(int)
-    for sums, factor in parts:
-        for key, number in sums.items():
-            total[key] += factor * number
-    return dict(total)
+def added(one: Any, other: Any, sign: int = 1) -> Any:
+    """Return the sum of two records, number by number, with the sources of the first."""
+    if isinstance(one, int | float):
+        return one + sign * other
+    if isinstance(one, tuple):
+        return one
+    if isinstance(one, Mapping):
+        zeros = {name: type(value)() for name, value in {**one, **other}.items()}
+        return {n: added(one.get(n, zero), other.get(n, zero), sign) for n, zero in zeros.items()}
+    names = [of.name for of in fields(one)]
+    sums = {name: added(getattr(one, name), getattr(other, name), sign) for name in names}
+    return replace(one, **sums)
 
 
-def metrics_of(sums: Sums, ring: Ring, sources: Iterable[Metrics | None] = ()) -> Metrics:
-    """Return metrics with these counts."""
-    own: dict[str, Any] = {}
-    columns: dict[str, dict[str, Any]] = {}
-    codecs: dict[str, dict[str, Any]] = {}
-    for (kind, name, quantity), number in sums.items():
-        if kind == "all":
-            own[quantity] = number
-        else:
-            of = columns if kind == "column" else codecs
-            of.setdefault(name, {})[quantity] = number
-    return Metrics(
-        **own,
-        ring=ring,
-        columns={name: ColumnMetrics(**numbers) for name, numbers in columns.items()},
-        codecs={name: CodecMetrics(**numbers) for name, numbers in codecs.items()},
-        sources=tuple(sources),
-    )
-
-
-def side_by_side(sources: Iterable[Metrics | None]) -> Metrics:
+def side_by_side(sources: Sequence[Metrics | None]) -> Metrics:
     """Return the metrics of a mix, whose data sets one loop reads side by side."""
     known = [source for source in sources if source is not None]
     elapsed = max((source.elapsed_seconds for source in known), default=0.0)
-    total = summed([(source.sums(), 1) for source in known])
-    total["all", "", "elapsed_seconds"] = elapsed
-    within = total.get(("all", "", "next_seconds"), 0.0)
-    own: list[Metrics | None] = []
-    for source in sources:
-        if source is None:
-            own.append(None)
-            continue
-        sums = source.sums()
-        sums["all", "", "elapsed_seconds"] = elapsed - (within - source.next_seconds)
-        own.append(metrics_of(sums, source.ring, source.sources))
-    return metrics_of(total, rings([source.ring for source in known]), own)
-
-
-def rings(all_rings: Iterable[Ring]) -> Ring:
-    """Return the sum of several rings."""
-    sums: defaultdict[str, int] = defaultdict(int)
-    for ring in all_rings:
-        for name, number in _numbers(ring).items():
-            sums[name] += number
-    return Ring(**sums)
+    total: Metrics = functools.reduce(added, known, Metrics())
+    own_work = elapsed - total.next_seconds
+    own = tuple(
+        source and replace(source, elapsed_seconds=own_work + source.next_seconds)
+        for source in sources
+    )
+    return replace(total, elapsed_seconds=elapsed, sources=own)
 
 
 def _numbers(of: Any) -> dict[str, Any]:
     numbers = {one.name: getattr(of, one.name) for one in fields(of)}
     return {name: number for name, number in numbers.items() if isinstance(number, int | float)}
-
-
-def _prefixed(prefix: str, numbers: Mapping[str, float]) -> dict[str, float]:
-    return {prefix + name: number for name, number in numbers.items()}

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 import weakref
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torchparquet._impl.metrics.read_metrics import (
     CodecMetrics,
+    ColumnMetrics,
     Metrics,
     Ring,
-    Sums,
-    metrics_of,
-    rings,
-    summed,
+    added,
 )
 
 if TYPE_CHECKING:
@@ -32,11 +30,7 @@ _MAX_READINGS = 16
 
 
 class Reading:
-    """The sums of one stream since the loop asks it. The stream tells when it ends.
-
-    The stream holds this object and not the other way round, so that the threads of an abandoned
-    stream end with it.
-    """
+    """The counts of one stream, which holds this object, since the loop asks it."""
 
     def __init__(self, stream: Stream, begin: float, waited: float | None, is_first: bool) -> None:
         """Begin to count; see `ReadTotals.add`."""
@@ -44,13 +38,12 @@ class Reading:
         self._stream = weakref.ref(stream)
         reader = stream.reader
         self._begin = begin
-        self._sums: Sums | None = None
-        self._other_wait: Sums = {}
+        self._final: Metrics | None = None
+        self._other_wait = self._other_first_wait = 0.0
         if waited is not None:
-            stats = reader.stats
+            self._other_wait = waited - reader.stats.wait_seconds
             first = waited if is_first else 0.0
-            self._other_wait["all", "", "wait_seconds"] = waited - stats.wait_seconds
-            self._other_wait["all", "", "first_wait_seconds"] = first - stats.first_wait_seconds
+            self._other_first_wait = first - reader.stats.first_wait_seconds
         self.capacity = Ring(
             num_threads=reader.num_threads,
             max_batches_in_flight=reader.max_batches,
@@ -60,73 +53,69 @@ class Reading:
 
     @property
     def has_ended(self) -> bool:
-        """True if the sums are final."""
-        return self._sums is not None
+        """True if the counts are final."""
+        return self._final is not None
 
     def end(self, stats: ReaderStats, names: Sequence[str]) -> None:
         """Take the final counts of the stream."""
-        self._sums = self._sums_of(stats, names)
+        self._final = self._metrics_of(stats, names)
 
-    def sums(self) -> Sums:
-        """Return what was read so far."""
+    def metrics(self) -> Metrics:
+        """Return what was read so far, with the present ring, which is empty at the end."""
         stream = self._stream()
-        if self._sums is not None or stream is None:
-            return self._sums or {}
-        return self._sums_of(stream.reader.stats, stream.reader.task_names)
-
-    def ring(self) -> Ring:
-        """Return the present ring of the stream; it is empty after the end."""
-        stream = self._stream()
-        if self._sums is not None or stream is None:
-            return self.capacity
+        if self._final is not None or stream is None:
+            return replace(self._final or Metrics(), ring=self.capacity)
         stats = stream.reader.stats
-        return replace(
+        ring = replace(
             self.capacity,
             batches_ready=stats.num_complete,
             batches_in_flight=stats.num_in_flight,
             memory_bytes=stats.held_bytes,
         )
+        return replace(self._metrics_of(stats, stream.reader.task_names), ring=ring)
 
-    def _sums_of(self, stats: ReaderStats, names: Sequence[str]) -> Sums:
+    def _metrics_of(self, stats: ReaderStats, names: Sequence[str]) -> Metrics:
         if self._owner_pid != os.getpid():
-            return {}  # a fork's copy of the stream reads nothing
-        sums: defaultdict[tuple[str, str, str], float] = defaultdict(int, self._other_wait)
+            return Metrics()  # a fork's copy of the stream reads nothing
         stream = self._stream()
-        own = {
-            "batches": stats.batches if stream is None else stream.num_taken,
-            "rows": stats.rows,
-            "wait_seconds": stats.wait_seconds,
-            "first_wait_seconds": stats.first_wait_seconds,
-            "threads_waited_for_loop_seconds": stats.wait_for_loop_seconds,
-            "threads_waited_for_memory_seconds": stats.wait_for_memory_seconds,
-            "threads_waited_for_bytes_seconds": stats.wait_for_bytes_seconds,
-            "http_requests" if stats.is_http else "broker_requests": stats.num_requests,
-            "retries": stats.num_retries,
-            "hedges": stats.num_hedges,
-            "hedges_won": stats.num_hedges_won,
-            "bytes_received": stats.bytes_received,
-            "bytes_wasted": stats.bytes_wasted,
-            "bytes_from_cache": stats.bytes_from_cache,
-            "threads_idle_at_end_seconds": stats.idle_at_end_seconds,
-            "threads_waited_for_lock_seconds": stats.wait_for_lock_seconds,
-            "threads_held_lock_seconds": stats.held_lock_seconds,
-            "elapsed_seconds": time.perf_counter() - self._begin,
-            "bytes_produced": sum(stats.delivered_bytes),
-        }
-        for quantity, number in own.items():
-            sums["all", "", quantity] += number
+        columns: dict[str, ColumnMetrics] = {}
         for name, column, delivered in zip(
             names, stats.columns, stats.delivered_bytes, strict=True
         ):
-            for quantity in _OF_ALL:
-                sums["all", "", quantity] += getattr(column, quantity)
-            for quantity in _OF_COLUMN:
-                sums["column", name, quantity] += getattr(column, quantity)
-            sums["column", name, "bytes_produced"] += delivered
-        for name, codec in stats.codecs.items():
-            for quantity in _OF_COLUMN:
-                sums["codec", name, quantity] += getattr(codec, quantity)
-        return dict(sums)
+            made = ColumnMetrics(**_quantities(column, _OF_COLUMN), bytes_produced=delivered)
+            columns[name] = added(columns[name], made) if name in columns else made
+        own: dict[str, Any] = {of: sum(getattr(one, of) for one in stats.columns) for of in _OF_ALL}
+        own["http_requests" if stats.is_http else "broker_requests"] = stats.num_requests
+        return Metrics(
+            **own,
+            batches=stats.batches if stream is None else stream.num_taken,
+            rows=stats.rows,
+            wait_seconds=stats.wait_seconds + self._other_wait,
+            first_wait_seconds=stats.first_wait_seconds + self._other_first_wait,
+            threads_waited_for_loop_seconds=stats.wait_for_loop_seconds,
+            threads_waited_for_memory_seconds=stats.wait_for_memory_seconds,
+            threads_waited_for_bytes_seconds=stats.wait_for_bytes_seconds,
+            retries=stats.num_retries,
+            hedges=stats.num_hedges,
+            hedges_won=stats.num_hedges_won,
+            bytes_received=stats.bytes_received,
+            bytes_wasted=stats.bytes_wasted,
+            bytes_from_cache=stats.bytes_from_cache,
+            threads_idle_at_end_seconds=stats.idle_at_end_seconds,
+            threads_waited_for_lock_seconds=stats.wait_for_lock_seconds,
+            threads_held_lock_seconds=stats.held_lock_seconds,
+            elapsed_seconds=time.perf_counter() - self._begin,
+            bytes_produced=sum(stats.delivered_bytes),
+            columns=columns,
+            codecs={
+                name: CodecMetrics(**_quantities(codec, _OF_COLUMN))
+                for name, codec in stats.codecs.items()
+            },
+        )
+
+
+def _quantities(of: object, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names}
 
 
 class ReadTotals:
@@ -139,7 +128,8 @@ class ReadTotals:
 
     def _reset(self) -> None:
         self._owner_pid = os.getpid()
-        self._ended: Sums = {}
+        self._ended = Metrics()
+        self._seconds: dict[str, Any] = {"function_seconds": 0.0, "next_seconds": 0.0}
         self._readings: list[Reading] = []
         self._capacity = Ring()
         self._is_first = True
@@ -156,8 +146,7 @@ class ReadTotals:
     def add_seconds(self, quantity: Literal["function_seconds", "next_seconds"], by: float) -> None:
         """Count time that the loop spent on the user's functions, or within `next`."""
         self._own()
-        key = ("all", "", quantity)
-        self._ended[key] = self._ended.get(key, 0.0) + by
+        self._seconds[quantity] += by
         if self._of_all is not None:
             self._of_all.add_seconds(quantity, by)
 
@@ -172,15 +161,15 @@ class ReadTotals:
             self._of_all._count(reading)
 
     def _forget_ended(self) -> None:
-        ended = [(reading.sums(), 1) for reading in self._readings if reading.has_ended]
-        self._ended = summed([(self._ended, 1), *ended])
+        ended = [reading.metrics() for reading in self._readings if reading.has_ended]
+        self._ended = replace(functools.reduce(added, ended, self._ended), ring=Ring())
         self._readings = [reading for reading in self._readings if not reading.has_ended]
 
     def metrics(self) -> Metrics:
         """Return what was read so far."""
         self._own()
         self._forget_ended()
-        sums = summed([(self._ended, 1), *((reading.sums(), 1) for reading in self._readings)])
-        if not self._readings:
-            return metrics_of(sums, self._capacity)
-        return metrics_of(sums, rings(reading.ring() for reading in self._readings))
+        reading = [reading.metrics() for reading in self._readings]
+        total: Metrics = functools.reduce(added, reading, self._ended)
+        ring = total.ring if reading else self._capacity
+        return replace(total, ring=ring, **self._seconds)

@@ -15,12 +15,8 @@ WAIT_RANGE = "torchparquet.wait"
 
 
 def wait_range() -> AbstractContextManager[Any] | None:
-    """Return a range to wait within, which traces of this thread show; None if nobody listens.
-
-    An active torch profiler gets a range, which it passes on to NVTX if it was told to. Without a
-    profiler, NVTX gets a range if CUDA is available. Without a listener there is no
-    record_function, which takes microseconds even then.
-    """
+    """Return a range to wait within, which traces of this thread show; None if nobody listens."""
+    # It takes microseconds even without a listener. The profiler passes it on to NVTX.
     if _profiler_enabled():
         return record_function(WAIT_RANGE)
     return _NvtxRange() if _has_nvtx() else None

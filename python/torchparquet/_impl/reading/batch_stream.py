@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from torch import Tensor
 from torch._C import _from_dlpack
 
-from torchparquet._impl.batches.packed_items import PackedItems, in_own_memory
-from torchparquet._impl.batches.tensors import Batch, BatchViews, LentSlabs
+from torchparquet._impl.batches.tensors import (
+    Batch,
+    BatchViews,
+    LentSlabs,
+    PackedItems,
+    in_own_memory,
+)
 from torchparquet._impl.native import BatchReader, ReaderMemory, ReaderSpec, ReaderStats
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.reading import interpreter_exit

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -170,7 +172,7 @@ def _end_of(tensor: Tensor) -> int:
 
 
 def _tensors_in(value: Any) -> Iterator[Tensor]:
-    """Return the tensors of a batch, in dicts, lists, tuples and Jagged too."""
+    """Return the tensors of a batch, in dicts, lists, tuples, dataclasses and Jagged too."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Jagged):
@@ -180,6 +182,8 @@ def _tensors_in(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, list | tuple):
         for one in value:
             yield from _tensors_in(one)
+    elif _is_dataclass(value):
+        yield from _tensors_in([getattr(value, one.name) for one in fields(value)])
 
 
 def _with_tensors(value: Any, made: Iterator[Tensor]) -> Any:
@@ -194,7 +198,17 @@ def _with_tensors(value: Any, made: Iterator[Tensor]) -> Any:
         return type(value)(*(_with_tensors(one, made) for one in value))
     if isinstance(value, list | tuple):
         return type(value)(_with_tensors(one, made) for one in value)
+    if _is_dataclass(value):
+        copied = copy.copy(value)
+        for one in fields(value):
+            # Fields may be frozen, or no arguments.
+            object.__setattr__(copied, one.name, _with_tensors(getattr(value, one.name), made))
+        return copied
     return value
+
+
+def _is_dataclass(value: Any) -> bool:
+    return is_dataclass(value) and not isinstance(value, type)
 
 
 class CopyStreams:

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchparquet._impl.batches.batch_rows import num_rows_of
+from torchparquet._impl.functions.batch_seed import with_seed
 from torchparquet._impl.functions.decoders import FunctionFailedError
-from torchparquet._impl.functions.function_pools import applied
 from torchparquet._impl.reading.stream import Stage, Stream
 from torchparquet.errors import TransformError, printable, users_level
 
@@ -73,7 +73,7 @@ class FunctionStage(Stage):
         number, around = self._source.num_taken - 1, self._around
         begin = time.perf_counter()
         try:
-            made = applied(self._transforms, given, around.seed_at(number))
+            made: Batch = with_seed(around.seed_at(number), self._transforms.run, given)
         except FunctionFailedError as error:
             raise around.told(error, number) from error.__cause__
         finally:

@@ -24,7 +24,7 @@ def with_way_out(
 ) -> NullValueError:
     """Return the error with its column first, and a way out for all columns that have nulls."""
     text = str(error)
-    refusing = [field for field in fields if field.refuses_nulls]
+    refusing = [field for field in fields if None in field.source_fills]
     sources = {source for field in refusing for source in field.sources}
     found = [source for source in sources if f", column '{source}'" in text]
     if not found:

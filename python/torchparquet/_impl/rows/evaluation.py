@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 from torchparquet._impl.checks import listed
 from torchparquet._impl.files.schemas import no_such_column
 from torchparquet._impl.processors import num_processors
+from torchparquet._impl.rows.filters import fitting_value
 from torchparquet._impl.rows.fragments import Fragments
-from torchparquet._impl.rows.pruning.bloom_filters import ANYTHING, Alternatives
-from torchparquet._impl.rows.pruning.condition import named_columns
+from torchparquet._impl.rows.pruning.condition import Condition
 from torchparquet._impl.rows.pruning.row_groups import PrunedFile, RowGroupPruning
 from torchparquet.errors import EncryptedFileError, one_line, unreadable
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
-    import pyarrow.dataset as pads
 
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
@@ -47,17 +46,9 @@ def evaluate(
     keys: FileKeys | None,
     mask_of: MaskOf,
     footers: Footers | None = None,
-    needed: Alternatives = ANYTHING,
 ) -> Iterator[Mask]:
-    """Yield a mask for each row group, in order, that follows from values of expressions.
-
-    If `FILTERS` is one of them, nothing is read of a row group that has no row for which it is
-    true, as far as partition keys, statistics, page indexes and Bloom filters tell. If it is the
-    only one, nothing is read either of a row group that has no other row: it gets no values. Else
-    the columns that the expressions name are read, of several files at once, each row group after
-    row group. No footer is read if the content of all is given.
-    """
-    files = _Files(manifest, expressions, keys, footers, needed)
+    """Yield a mask for each row group, in order; those that `FILTERS` decides get no values."""
+    files = _Files(manifest, expressions, keys, footers)
     waiting: deque[Future[list[Mask]]] = deque()
     pool = ThreadPoolExecutor(min(num_processors(), _MAX_FILES_AT_ONCE))
     try:
@@ -68,7 +59,7 @@ def evaluate(
         while waiting:
             yield from waiting.popleft().result()
     finally:
-        files.stop()
+        files.stopped.set()
         pool.shutdown(cancel_futures=True)
 
 
@@ -81,38 +72,35 @@ class _Files:
         expressions: Mapping[str, pc.Expression],
         keys: FileKeys | None,
         footers: Footers | None,
-        needed: Alternatives,
     ) -> None:
         """Find the schema, check the expressions against it, and ask partition keys."""
         self.numbers: list[int] = np.unique(manifest.row_group_file).tolist()
         self._manifest = manifest
         self._fragments = Fragments(manifest, keys, footers)
-        self._expressions = dict(expressions)
+        self._conditions = {name: Condition(one) for name, one in expressions.items()}
         self._found = pa.schema(
             [pa.field(name, self._type_of(name, one)) for name, one in expressions.items()]
         )
         schema = self._fragments.schema
-        named = {name: named_columns(one, schema) for name, one in expressions.items()}
-        names = dict.fromkeys(itertools.chain.from_iterable(named.values()))
-        self._fields = pa.schema([schema.field(name) for name in names])
+        names = itertools.chain.from_iterable(one.columns for one in self._conditions.values())
+        self._fields = pa.schema([schema.field(name) for name in dict.fromkeys(names)])
         has_rows = manifest.file_num_rows[self.numbers] > 0
         self._known = [
             self._fragments.known(file, self._fields.names) if has_rows[place] else {}
             for place, file in enumerate(self.numbers)
         ]
-        self._stopped = threading.Event()
+        # Then `masks` returns soon in all threads, with masks that mean nothing.
+        self.stopped = threading.Event()
         self._pruning = None
         self._may_hold = self._may_fail = np.ones(len(self.numbers), bool)
         if FILTERS in expressions:
+            condition = self._conditions[FILTERS]
+            fields = pa.schema([schema.field(name) for name in condition.columns])
             self._pruning = RowGroupPruning(
-                manifest,
-                pa.schema([schema.field(name) for name in named[FILTERS]]),
-                expressions[FILTERS],
-                needed,
-                is_encrypted=keys is not None,
-                finds_whole=len(expressions) == 1,
+                manifest, fields, condition, is_encrypted=keys is not None
             )
-            self._may_hold, self._may_fail = self._pruning.by_known(self._known)
+            self._may_hold, may_fail = self._pruning.by_known(self._known)
+            self._may_fail = may_fail | (len(expressions) > 1)
         self._may_hold = self._may_hold & has_rows
 
     def _type_of(self, name: str, expression: pc.Expression) -> pa.DataType:
@@ -133,16 +121,18 @@ class _Files:
 
     def _misfit(self, error: Exception, argument: str) -> ValueError:
         """Return what to raise if an expression does not fit the columns."""
+        schema = self._fragments.schema
         message_of_name = re.match(r"No match for (FieldRef.*?\)) in ", str(error))
         if message_of_name is None:
-            return ValueError(f"{argument} does not fit the types of columns: {one_line(error)}")
+            misfit = self._conditions[argument].misfit(schema)
+            hint = one_line(error) if misfit is None else fitting_value(*misfit)
+            return ValueError(f"{argument} does not fit the types of columns: {hint}")
         parts = re.findall(r"FieldRef\.Name\((.*?)\)", message_of_name[1])
         if parts[0] in self._fragments.differing:
             return ValueError(
                 f"{argument} cannot use a column that files store as types without a common one; "
                 f"rewrite some of them: {parts[0]!r}"
             )
-        schema = self._fragments.schema
         names = [
             f"{field.name}.{part.name}"
             for field in schema
@@ -150,10 +140,6 @@ class _Files:
             for part in field.type
         ]
         return no_such_column(".".join(parts), argument, [*schema.names, *names])
-
-    def stop(self) -> None:
-        """Make `masks` return soon in all threads, with masks that mean nothing."""
-        self._stopped.set()
 
     def masks(self, place: int, mask_of: MaskOf) -> list[Mask]:
         """Return the mask of each of a file's row groups."""
@@ -164,17 +150,19 @@ class _Files:
         masks = [np.zeros(count, bool) for count in manifest.row_group_num_rows[first:end].tolist()]
         if not self._may_hold[place]:
             return masks
-        opened, left, whole = None, set[int](), set(in_file)
+        whole = set(in_file)
         if self._may_fail[place]:
             self._check_keys(file)
         try:
             if self._may_fail[place]:
-                opened = _OpenFile(self._fragments, file, self._fields, self._known[place])
+                opened = self._opened(place)
                 left, whole = self._undecided(opened, in_file)
-            read = [first + at for at, number in enumerate(in_file) if number in left]
-            for number, values in self._read(opened, read):
-                masks[number - first] = mask_of(number, values)
+                read = [first + at for at, number in enumerate(in_file) if number in left]
+                for number, values in self._read(opened, read):
+                    masks[number - first] = mask_of(number, values)
         except pa.ArrowInvalid as error:
+            if any(one.misfit(self._fragments.schema) for one in self._conditions.values()):
+                raise self._misfit(error, FILTERS) from error
             message = f"filters cannot be evaluated in {path!r}: {one_line(error)}"
             raise ValueError(message) from error
         except (pa.ArrowException, OSError) as error:
@@ -187,88 +175,50 @@ class _Files:
     def _check_keys(self, file: int) -> None:
         """Raise if pyarrow would end the process, looking for statistics that it cannot decrypt."""
         if self._manifest.file_has_hidden_columns[file]:
-            names = " and ".join(self._expressions)
+            names = " and ".join(self._conditions)
             raise EncryptedFileError(
                 f"{names} must have the key of every encrypted column to read "
                 f"{listed(self._fields.names)}: give all keys in decryption_properties, or leave "
                 f"{names} out: {self._manifest.files[file]!r}"
             )
 
-    def _undecided(self, opened: _OpenFile, in_file: list[int]) -> tuple[set[int], set[int]]:
+    def _undecided(self, file: PrunedFile, in_file: list[int]) -> tuple[set[int], set[int]]:
+        """Return the row groups whose values must be read, and those whose rows all count."""
         if self._pruning is None:
             return set(in_file), set()
-        return self._pruning.undecided(opened.of_pruning, in_file)
+        left, whole = self._pruning.undecided(file, in_file)
+        return (left, whole) if len(self._conditions) == 1 else (left | whole, set())
 
-    def _read(self, opened: _OpenFile | None, numbers: list[int]) -> Iterator[tuple[int, Values]]:
+    def _opened(self, place: int) -> PrunedFile:
+        file, known = self.numbers[place], self._known[place]
+        in_file = self._fragments.stored_schema(file)
+        names = _stored_names(self._fields, self._fragments.stored_names(file), in_file)
+        told = {names[name]: value for name, value in known.items()}
+        return PrunedFile(file, self._fragments.footer(file, told), in_file, names, known, told)
+
+    def _read(self, file: PrunedFile, numbers: list[int]) -> Iterator[tuple[int, Values]]:
         """Yield the values of row groups, of which only those of one are held at a time."""
-        if opened is None or not numbers:
+        if not numbers:
             return
         manifest = self._manifest
         in_file = manifest.row_group_in_file[numbers].tolist()
-        batches = opened.batches(in_file, self._fragments.schema, self._expressions)
+        whole = self._fragments.with_values(file.number, file.footer, file.told)
+        schema = pa.schema([field.with_name(file.names[field.name]) for field in self._fields])
+        columns = {key: one.renamed(file.names) for key, one in self._conditions.items()}
+        part = whole.subset(row_group_ids=in_file, schema=schema)
+        batches = part.scanner(schema=schema, columns=columns).to_batches()
         sizes = manifest.row_group_num_rows[numbers].tolist()
         # After the last one `zip` asks for more, so that rows which are left are noticed.
         for number, values in zip(numbers, _regrouped(batches, self._found, sizes), strict=True):
-            if self._stopped.is_set():
+            if self.stopped.is_set():
                 return
             yield number, values
 
 
-class _OpenFile:
-    """A file, by the names that its table has for the columns of interest."""
-
-    def __init__(
-        self, fragments: Fragments, file: int, fields: pa.Schema, known: Mapping[str, pa.Scalar]
-    ) -> None:
-        stored = fragments.stored_names(file)
-        renamed = _flat_renames(fields, stored, fragments.stored_schema(file))
-        self._fragments = fragments
-        self._fields = fields
-        self._told = {} if renamed else known
-        self.of_pruning = PrunedFile(
-            file,
-            fragments.footer(file, self._told),
-            {name: stored[name] for name in renamed},
-            known,
-        )
-
-    def batches(
-        self, row_groups: list[int], schema: pa.Schema, expressions: Mapping[str, pc.Expression]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the values of expressions, which fit the schema, in order."""
-        file = self.of_pruning
-        whole = self._fragments.with_values(file.number, file.fragment, self._told)
-        if file.renames:
-            yield from self._renamed(whole.subset(row_group_ids=row_groups), expressions)
-        else:
-            part = whole.subset(row_group_ids=row_groups, schema=schema)
-            yield from part.scanner(schema=schema, columns=dict(expressions)).to_batches()
-
-    def _renamed(
-        self, fragment: pads.ParquetFileFragment, expressions: Mapping[str, pc.Expression]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the values of expressions, of columns that the file stores by other names."""
-        import pyarrow.compute as pc
-        import pyarrow.dataset as pads
-
-        in_file, file = fragment.physical_schema, self.of_pruning
-        names = {name: file.renames.get(name, name) for name in self._fields.names}
-        stored = {name: pc.field(other) for name, other in names.items() if other in in_file.names}
-        for batch in fragment.scanner(schema=in_file, columns=stored).to_batches():
-            columns = [
-                batch.column(field.name).cast(field.type)
-                if field.name in stored
-                else pa.repeat(
-                    file.known.get(field.name, pa.scalar(None)).cast(field.type), len(batch)
-                )
-                for field in self._fields
-            ]
-            held = pa.Table.from_arrays(columns, schema=self._fields)
-            yield from pads.dataset(held).scanner(columns=dict(expressions)).to_table().to_batches()
-
-
-def _flat_renames(fields: pa.Schema, renames: Mapping[str, str], stored: pa.Schema) -> set[str]:
-    """Return the columns among `fields` that a file stores by another name, or lacks."""
+def _stored_names(
+    fields: pa.Schema, renames: Mapping[str, str], stored: pa.Schema
+) -> dict[str, str]:
+    """Return a file's names of columns; of one that it lacks, a name that no column has."""
     for field in fields:
         if not pa.types.is_nested(field.type):
             continue
@@ -279,9 +229,8 @@ def _flat_renames(fields: pa.Schema, renames: Mapping[str, str], stored: pa.Sche
                     f"rows cannot be filtered by column {field.name!r}: a file of the table stores "
                     f"{path!r} by another name, or is older than it"
                 )
-    return {
-        name for name in fields.names if name in renames and (renames[name] or name in stored.names)
-    }
+    none = "\0".join(["", *stored.names, *fields.names])
+    return {name: renames.get(name, name) or f"{none}{name}" for name in fields.names}
 
 
 def _regrouped(

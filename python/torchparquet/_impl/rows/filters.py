@@ -1,10 +1,9 @@
-"""The argument `filters=`: as an expression of pyarrow, and the equalities that it needs.
-
-sqlglot parses conditions in SQL.
-"""
+"""The argument `filters=`, which may be tuples or SQL, as an expression of pyarrow."""
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import functools
 import itertools
 import operator
@@ -14,15 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from torchparquet._impl.checks import shown
-from torchparquet._impl.rows.pruning.bloom_filters import ANYTHING, Alternatives, Equality
 from torchparquet.errors import one_line
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 FiltersArgument: TypeAlias = "pc.Expression | str | list[Any] | None"
-
-_MAX_ALTERNATIVES = 64
 
 
 def both(filters: Any, other: pc.Expression | list[Any] | None) -> Any:
@@ -35,120 +31,55 @@ def both(filters: Any, other: pc.Expression | list[Any] | None) -> Any:
 def filters_expression(filters: Any) -> pc.Expression:
     """Return a condition on rows from an Expression, from SQL, or from pyarrow's tuples."""
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
     if isinstance(filters, pc.Expression):
         return filters
     if isinstance(filters, str):
-        return sql_expression(filters)
+        return _Translator(filters).expression(_parsed(filters))
     if not isinstance(filters, list):
         raise TypeError(
             'filters must be tuples such as [("x", ">", 3), ("y", "in", ["a", "b"])], a list of '
             'such lists of which one must hold, SQL such as "x > 3", or a pyarrow Expression; '
             f"got {shown(filters)}"
         )
-    wanted = 'filters must be tuples of a name, one of = == != < <= > >= in "not in", and a value'
-    if not _are_terms(filters):
-        raise ValueError(f"{wanted}; got {shown(filters)}")
     try:
-        made: pc.Expression = pq.filters_to_expression(filters)
-    except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
-        raise ValueError(f"{wanted} ({one_line(error)}); got {filters!r}") from error
-    for name, _, value in itertools.chain.from_iterable(_alternatives(filters)):
-        if value is None:
-            raise ValueError(
-                "filters compare with None, which is true of no row; say "
-                f'"{name} is null" or "{name} is not null" in SQL, or '
-                f'pyarrow.compute.field("{name}").is_null()'
-            )
+        is_nested = not isinstance(filters[0][0], str)
+        alternatives = [
+            functools.reduce(operator.and_, itertools.starmap(_of_tuple, part))
+            for part in (filters if is_nested else [filters])
+        ]
+        made: pc.Expression = functools.reduce(operator.or_, alternatives)
+    except (TypeError, KeyError, IndexError, OverflowError, pa.ArrowException) as error:
+        is_told = isinstance(error, pa.ArrowException | OverflowError)
+        reason = f" ({one_line(error)})" if is_told else ""
+        reason = f" ({error} is none of these)" if isinstance(error, KeyError) else reason
+        raise ValueError(
+            'filters must be tuples of a name, one of = == != < <= > >= in "not in", and a value'
+            f"{reason}; got {shown(filters)}"
+        ) from error
     return made
 
 
-def _are_terms(filters: list[Any]) -> bool:
-    """Return whether these are tuples of three, or lists of such."""
+def _of_tuple(name: Any, sign: Any, value: Any) -> pc.Expression:
+    import pyarrow.compute as pc
 
-    def is_group(group: Any) -> bool:
-        return isinstance(group, list | tuple) and len(group) > 0
-
-    is_nested = bool(filters) and is_group(filters[0]) and is_group(filters[0][0])
-    parts = filters if is_nested else [filters]
-    return all(is_group(part) and all(map(_is_term, part)) for part in parts)
-
-
-def _is_term(term: Any) -> bool:
-    return isinstance(term, list | tuple) and len(term) == 3 and isinstance(term[1], str)
-
-
-def _alternatives(filters: list[Any]) -> list[Any]:
-    """Return lists of tuples, one of which must hold, as pyarrow reads them."""
-    return [filters] if isinstance(filters[0][0], str) else filters
+    if not isinstance(name, str | tuple):
+        raise TypeError
+    if value is None:
+        raise ValueError(
+            "filters compare with None, which is true of no row; say "
+            f'"{name} is null" or "{name} is not null" in SQL, or '
+            f'pyarrow.compute.field("{name}").is_null()'
+        )
+    return _SIGNS[sign](pc.field(name), value)
 
 
-def equalities_of(filters: Any) -> Alternatives:
-    """Return what the argument `filters=`, which was found to be sound, needs of columns."""
-    if isinstance(filters, str):
-        return _of_part(parsed_condition(filters))
-    if not isinstance(filters, list):
-        return ANYTHING
-    return [
-        [found for term in part for found in _of_tuple(*term)] for part in _alternatives(filters)
-    ]
-
-
-def _of_tuple(name: Any, sign: str, value: Any) -> list[Equality]:
-    if not isinstance(name, str):
-        return []
-    if sign in ("=", "=="):
-        return [Equality(name, (value,))]
-    # An iterator was read when the condition was made.
-    is_known = sign == "in" and isinstance(value, (list, tuple, set, frozenset))
-    return [Equality(name, tuple(value))] if is_known else []
-
-
-def _of_part(part: Any) -> Alternatives:
-    kind = type(part).__name__
-    if not said_parts(part) <= {"this", "expression", "expressions"}:
-        return ANYTHING
-    if kind == "Paren":
-        return _of_part(part.this)
-    if kind in ("And", "Or"):
-        one, other = _of_part(part.this), _of_part(part.expression)
-        pairs = itertools.product(one, other)
-        both = one + other if kind == "Or" else [a + b for a, b in pairs]
-        return both if len(both) <= _MAX_ALTERNATIVES else ANYTHING
-    found = _of_comparison(part, kind)
-    return ANYTHING if found is None else [[found]]
-
-
-def _of_comparison(part: Any, kind: str) -> Equality | None:
-    if kind == "EQ":
-        one, other = part.this, part.expression
-        return _equality(one, [other]) or _equality(other, [one])
-    if kind == "In" and part.args.get("query") is None:
-        # A comparison with null is never true.
-        items = [item for item in part.expressions if type(item).__name__ != "Null"]
-        return _equality(part.this, items)
-    return None
-
-
-def _equality(column: Any, items: list[Any]) -> Equality | None:
-    if type(column).__name__ != "Column" or len(column.parts) != 1:
-        return None
-    values: list[Any] = []
-    for item in items:
-        is_negative = type(item).__name__ == "Neg"
-        literal = item.this if is_negative else item
-        if type(literal).__name__ != "Literal":
-            return None
-        if literal.is_string and not is_negative:
-            values.append(str(literal.this))
-        elif literal.is_int:
-            values.append(-int(literal.this) if is_negative else int(literal.this))
-        else:
-            return None
-    return Equality(column.name, tuple(values))
-
-
+_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+    **{"=": operator.eq, "==": operator.eq, "!=": operator.ne, "<": operator.lt},
+    **{"<=": operator.le, ">": operator.gt, ">=": operator.ge},
+    "in": lambda column, values: column.isin(values),
+    "not in": lambda column, values: ~column.isin(values),
+}
 _TYPES = {
     "BOOLEAN": pa.bool_(),
     "TINYINT": pa.int8(),
@@ -166,16 +97,44 @@ _TYPES = {
 }
 
 
-def sql_expression(text: str) -> pc.Expression:
-    """Return the condition of a `WHERE` clause, without the word itself.
+def fitting_value(column: pa.Field, value: pa.Scalar) -> str:
+    """Return what to write in place of a value that a column cannot be compared with."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    fitting = _cast_somehow(value, kind)
+    to_write = f"a value of type {kind}"
+    if isinstance(fitting, decimal.Decimal):
+        sql = f"cast('{fitting}' as decimal({kind.precision}, {kind.scale}))"
+        to_write = f'decimal.Decimal("{fitting}"), in SQL {sql}'
+    elif isinstance(fitting, dt.date):
+        text, sql = fitting.isoformat(), "date" if pa.types.is_date(kind) else "timestamp"
+        sql += "tz" if getattr(kind, "tz", None) else ""
+        python = f'datetime.{type(fitting).__name__}.fromisoformat("{text}")'
+        to_write = f"{python}, in SQL cast('{text}' as {sql})"
+    elif fitting is not None:
+        to_write = repr(fitting)
+    return f"write {to_write}; column {column.name!r} cannot be compared with {value.as_py()!r}"
 
-    Nulls are SQL's: a comparison with null is unknown, also for `IN` and `NOT IN`.
-    """
-    return _Translator(text).expression(parsed_condition(text))
+
+def _cast_somehow(value: pa.Scalar, kind: pa.DataType) -> Any:
+    """Return a value as Python's number, text, decimal or date of another type, if it has one."""
+    if pa.types.is_temporal(kind) and pa.types.is_integer(value.type):
+        return None
+    # Integers become decimals by way of texts, and texts become moments in UTC.
+    for between in (value.type, pa.string(), pa.timestamp("us")):
+        try:
+            found = value.cast(between).cast(kind).as_py()
+        except pa.ArrowException:
+            continue
+        return found if isinstance(found, _WRITTEN) else None
+    return None
 
 
-def parsed_condition(text: str) -> Any:
-    """Return such a condition as sqlglot's tree."""
+_WRITTEN = (bool, int, float, str, decimal.Decimal, dt.date)
+
+
+def _parsed(text: str) -> Any:
+    """Return the condition of a `WHERE` clause, without the word itself, as sqlglot's tree."""
+    failure: Exception | None = None
     try:
         import sqlglot
     except ImportError as error:
@@ -186,22 +145,22 @@ def parsed_condition(text: str) -> Any:
     try:
         parsed = sqlglot.parse_one(f"SELECT 1 WHERE {text}", read="duckdb")
     except sqlglot.errors.SqlglotError as error:
+        parsed, failure = None, error
+    where = None if parsed is None else parsed.args.get("where")
+    if where is None or not _said_parts(parsed) <= {"expressions", "where", "kind"}:
         raise ValueError(
             f"filters must be one SQL condition, as after WHERE, got {text!r}"
-        ) from error
-    parts = {name for name, part in parsed.args.items() if part}
-    if not parts <= {"expressions", "where", "kind"} or parsed.args.get("where") is None:
-        raise ValueError(f"filters must be one SQL condition, as after WHERE, got {text!r}")
-    return parsed.args["where"].this
+        ) from failure
+    return where.this
 
 
-def said_parts(part: Any) -> set[str]:
+def _said_parts(part: Any) -> set[str]:
     """Return the names of what a part of a tree consists of: each changes what it means."""
     return {name for name, value in part.args.items() if value}
 
 
 class _Translator:
-    """Makes expressions of the parts of one condition."""
+    """Makes expressions of the parts of one condition; comparisons with null are unknown."""
 
     def __init__(self, text: str) -> None:
         import pyarrow.compute as pc
@@ -211,7 +170,7 @@ class _Translator:
 
     def expression(self, part: Any) -> Any:
         """Return a part as an expression."""
-        if not said_parts(part) <= _KNOWN_PARTS:
+        if not _said_parts(part) <= _KNOWN_PARTS:
             raise self._unsupported(part)
         made = self._made(part, type(part).__name__)
         return ~made if part.args.get("negate") else made
@@ -219,6 +178,8 @@ class _Translator:
     def _made(self, part: Any, name: str) -> Any:
         if name in _BINARY:
             return _BINARY[name](self.expression(part.this), self.expression(part.expression))
+        if name in _UNARY:
+            return _UNARY[name](self.expression(part.this))
         if name in _CALLS:
             return getattr(self._pc, _CALLS[name])(self.expression(part.this))
         made = getattr(self, f"_{name.lower()}", None)
@@ -230,25 +191,24 @@ class _Translator:
         return ValueError(f"filters cannot use {part.sql()!r} of {self._text!r}")
 
     def _column(self, part: Any) -> Any:
-        return self._pc.field(*(piece.name for piece in part.parts))
-
-    def _dot(self, part: Any) -> Any:
-        names = [piece.name for piece in part.flatten()]
+        names = [
+            piece.name for piece in (part.flatten() if type(part).__name__ == "Dot" else part.parts)
+        ]
         if not all(names):
             raise self._unsupported(part)
         return self._pc.field(*names)
 
-    def _literal(self, part: Any) -> Any:
+    _dot = _column
+
+    def _literal(self, part: Any, sign: str = "") -> Any:
         if part.is_string:
             return self._pc.scalar(part.this)
-        return self._number(part, int(part.this) if part.is_int else float(part.this))
-
-    def _number(self, part: Any, value: float) -> Any:
-        if not isinstance(value, int) or -(2**63) <= value < 2**63:
-            return self._pc.scalar(value)
-        if not 0 <= value < 2**64:
-            raise self._unsupported(part)
-        return self._pc.scalar(pa.scalar(value, pa.uint64()))
+        value = int(sign + part.this) if part.is_int else float(sign + part.this)
+        try:
+            is_large = part.is_int and value >= 2**63
+            return self._pc.scalar(pa.scalar(value, pa.uint64() if is_large else None))
+        except (pa.ArrowException, OverflowError) as error:
+            raise self._unsupported(part) from error
 
     def _boolean(self, part: Any) -> Any:
         return self._pc.scalar(bool(part.this))
@@ -256,16 +216,9 @@ class _Translator:
     def _null(self, _part: Any) -> Any:
         return self._pc.scalar(pa.scalar(None, pa.bool_()))
 
-    def _paren(self, part: Any) -> Any:
-        return self.expression(part.this)
-
-    def _not(self, part: Any) -> Any:
-        return ~self.expression(part.this)
-
     def _neg(self, part: Any) -> Any:
         if type(part.this).__name__ == "Literal" and not part.this.is_string:
-            number = part.this.this
-            return self._number(part, -int(number) if part.this.is_int else -float(number))
+            return self._literal(part.this, "-")
         return self._pc.negate(self.expression(part.this))
 
     def _between(self, part: Any) -> Any:
@@ -309,7 +262,10 @@ class _Translator:
         return str(part.this)
 
     def _cast(self, part: Any) -> Any:
-        to = _TYPES.get(part.to.this.name)
+        name, sizes = part.to.this.name, [int(one.name) for one in part.to.expressions]
+        to = _TYPES.get(name)
+        if name == "DECIMAL" and len(sizes) == 2 and sizes[0] <= 76:
+            to = pa.decimal128(*sizes) if sizes[0] <= 38 else pa.decimal256(*sizes)
         if to is None:
             raise self._unsupported(part)
         return self.expression(part.this).cast(to)
@@ -332,4 +288,5 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "Div": lambda one, other: one.cast(pa.float64()) / other.cast(pa.float64()),
     "Mod": _remainder,
 }
+_UNARY: dict[str, Callable[[Any], Any]] = {"Paren": lambda one: one, "Not": operator.invert}
 _CALLS = {"Lower": "utf8_lower", "Upper": "utf8_upper", "Length": "utf8_length", "Abs": "abs"}

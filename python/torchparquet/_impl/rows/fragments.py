@@ -13,7 +13,6 @@ import pyarrow as pa
 from torchparquet._impl.files.footers.leaf import NULL_KEY
 from torchparquet._impl.files.footers.plain_footer import made_of_any
 from torchparquet._impl.files.schemas import is_whole_number
-from torchparquet._impl.rows.pruning.bounds import known_conditions
 from torchparquet.errors import one_line, unreadable
 
 if TYPE_CHECKING:
@@ -25,11 +24,7 @@ if TYPE_CHECKING:
 
 
 class Fragments:
-    """The files of a manifest, opened when they are asked for. Thread-safe.
-
-    `schema` has the columns of all files and the partition keys of their paths, without those in
-    `differing`, which files store as types without a common one.
-    """
+    """The files of a manifest, opened when they are asked for. Thread-safe."""
 
     def __init__(self, manifest: Manifest, keys: FileKeys | None, footers: Footers | None) -> None:
         """Read a file of each schema, or its footer if the content of footers is given."""
@@ -48,6 +43,7 @@ class Fragments:
             for name, texts in manifest.partition_keys.items()
             if name not in unified.names and name not in self.differing
         }
+        # Without those in `differing`, which files store as types without a common one.
         for name, values in self._path_keys.items():
             unified = unified.append(pa.field(name, values.type))
         self.schema = unified.remove_metadata()
@@ -107,17 +103,24 @@ class Fragments:
         path = listing.paths[file]
         return self._made(file, listing.source(path), lambda: listing.open(path), known)
 
-    def _made(self, file: int, source: Any, opened: Any, values: Mapping[str, pa.Scalar]) -> Any:
+    def _made(self, file: int, source: Any, opened: Any, known: Mapping[str, pa.Scalar]) -> Any:
+        import pyarrow.compute as pc
+        import pyarrow.dataset as pads
         import pyarrow.fs as pafs
 
-        known = known_conditions(values)
         path = self._manifest.files[file]
+        properties = None if self._keys is None else self._keys.of_file(path)
+        options = pads.ParquetFragmentScanOptions(decryption_properties=properties, pre_buffer=True)
+        conditions = [
+            pc.field(name) == value if value.is_valid else pc.field(name).is_null()
+            for name, value in known.items()
+        ]
 
         def made_of(taken: Any) -> Any:
-            made = self._format(path).make_fragment(
+            made = pads.ParquetFileFormat(default_fragment_scan_options=options).make_fragment(
                 taken,
                 filesystem=pafs.LocalFileSystem() if isinstance(taken, str) else None,
-                partition_expression=functools.reduce(operator.and_, known) if known else None,
+                partition_expression=functools.reduce(operator.and_, conditions, pc.scalar(True)),
             )
             made.ensure_complete_metadata()
             return made
@@ -127,13 +130,6 @@ class Fragments:
         except (pa.ArrowException, OSError) as error:
             message = f"cannot parse the footer: {path!r}: {one_line(error)}"
             raise unreadable(error, path, message) from error
-
-    def _format(self, path: str) -> pads.ParquetFileFormat:
-        import pyarrow.dataset as pads
-
-        properties = None if self._keys is None else self._keys.of_file(path)
-        options = pads.ParquetFragmentScanOptions(decryption_properties=properties, pre_buffer=True)
-        return pads.ParquetFileFormat(default_fragment_scan_options=options)
 
 
 def _unified(schemas: Sequence[pa.Schema]) -> tuple[pa.Schema, list[str]]:

@@ -24,56 +24,35 @@ RowsArgument: TypeAlias = (
 FINGERPRINT_KEY = b"torchparquet.fingerprint"
 
 
-class ChosenRows:
-    """Rows that a user chose."""
+def chosen_rows(rows: RowsArgument, manifest: Manifest) -> NDArray[np.int64]:
+    """Return the global numbers of rows that a user chose, in order."""
+    numbers = _global_numbers(rows, manifest)
+    total = int(manifest.file_num_rows.sum())
+    if len(numbers) and not 0 <= numbers[0] <= numbers[-1] < total:
+        wrong = numbers[0] if numbers[0] < 0 else numbers[-1]
+        raise ValueError(f"rows has {wrong}, but the files hold {total} rows")
+    twice = np.flatnonzero(numbers[1:] == numbers[:-1])
+    if len(twice):
+        raise ValueError(
+            "rows must name each row once, as numpy.unique(rows) does; to read some rows more "
+            f"often than others, mix data sets of them: row {numbers[twice[0]]} is there twice"
+        )
+    return numbers
 
-    def __init__(self, rows: Any, manifest: Manifest) -> None:
-        """Read and check the numbers."""
-        self.numbers = _global_numbers(rows, manifest)
-        total = int(manifest.file_num_rows.sum())
-        if len(self.numbers) and not 0 <= self.numbers[0] <= self.numbers[-1] < total:
-            wrong = self.numbers[0] if self.numbers[0] < 0 else self.numbers[-1]
-            raise ValueError(f"rows has {wrong}, but the files hold {total} rows")
-        twice = np.flatnonzero(self.numbers[1:] == self.numbers[:-1])
-        if len(twice):
-            raise ValueError(
-                "rows must name each row once, as numpy.unique(rows) does; to read some rows more "
-                f"often than others, mix data sets of them: row {self.numbers[twice[0]]} is there "
-                "twice"
+
+def deleted_rows(left: Mapping[int, NDArray[np.bool_]], manifest: Manifest) -> NDArray[np.int64]:
+    """Return the global numbers of rows that a table has deleted and its files still hold."""
+    first_rows = np.cumsum(manifest.file_num_rows) - manifest.file_num_rows
+    found = [np.zeros(0, np.int64)]
+    for file, mask in left.items():
+        num_rows = int(manifest.file_num_rows[file])
+        if len(mask) != num_rows:
+            raise CorruptFileError(
+                f"the deletions are of {len(mask)} rows, the file has {num_rows}: "
+                f"{manifest.files[file]!r}"
             )
-
-    def mask(self, begin: int, num_rows: int) -> NDArray[np.bool_]:
-        """Return which of the rows from global number `begin` on were chosen."""
-        return _marked(self.numbers, begin, num_rows)
-
-
-class Deletions:
-    """Rows that a table has deleted and its files still hold."""
-
-    def __init__(self, left: Mapping[int, NDArray[np.bool_]], manifest: Manifest) -> None:
-        """Check the masks."""
-        first_rows = np.cumsum(manifest.file_num_rows) - manifest.file_num_rows
-        found = []
-        for file, mask in left.items():
-            num_rows = int(manifest.file_num_rows[file])
-            if len(mask) != num_rows:
-                raise CorruptFileError(
-                    f"the deletions are of {len(mask)} rows, the file has {num_rows}: "
-                    f"{manifest.files[file]!r}"
-                )
-            found.append(np.flatnonzero(~mask) + first_rows[file])
-        self.numbers = np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
-
-    def mask(self, begin: int, num_rows: int) -> NDArray[np.bool_]:
-        """Return which of the rows from global number `begin` on are left."""
-        return ~_marked(self.numbers, begin, num_rows)
-
-
-def _marked(numbers: NDArray[np.int64], begin: int, num_rows: int) -> NDArray[np.bool_]:
-    first, end = np.searchsorted(numbers, [begin, begin + num_rows])
-    mask = np.zeros(num_rows, bool)
-    mask[numbers[first:end] - begin] = True
-    return mask
+        found.append(np.flatnonzero(~mask) + first_rows[file])
+    return np.sort(np.concatenate(found))
 
 
 def _global_numbers(rows: Any, manifest: Manifest) -> NDArray[np.int64]:

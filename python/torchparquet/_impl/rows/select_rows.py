@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,8 @@ from torchparquet._impl.files.cache_file import Codec, found_by_pass
 from torchparquet._impl.files.manifest import RowSelection
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.rows.evaluation import FILTERS, Mask, Values, evaluate
-from torchparquet._impl.rows.filters import FiltersArgument, equalities_of, filters_expression
-from torchparquet._impl.rows.row_numbers import ChosenRows, Deletions, RowsArgument
+from torchparquet._impl.rows.filters import FiltersArgument, filters_expression
+from torchparquet._impl.rows.row_numbers import RowsArgument, chosen_rows, deleted_rows
 from torchparquet._impl.rows.splits import (
     SplitArgument,
     bounds_of,
@@ -29,6 +29,7 @@ from torchparquet._impl.rows.splits import (
 from torchparquet.options import Split
 
 if TYPE_CHECKING:
+    import pyarrow.compute as pc
     from numpy.typing import NDArray
 
     from torchparquet._impl.files.footers.decryption import FileKeys
@@ -64,119 +65,112 @@ def select_rows(
     """Return the manifest of the rows that the arguments leave."""
     if arguments.is_empty:
         return manifest
-    conditions = _Conditions(manifest, arguments, keys, footers)
-    if conditions.reads:
-        selection = found_by_pass(
+    conditions, expressions = _conditions(manifest, arguments)
+
+    def mask_of(number: int, values: Values) -> Mask:
+        begin = int(manifest.row_group_first_row[number])
+        mask = np.ones(int(manifest.row_group_num_rows[number]), bool)
+        for condition in conditions:
+            mask &= condition.mask(begin, len(mask), values)
+        return mask
+
+    def find() -> RowSelection:
+        if expressions:
+            return RowSelection.of_masks(evaluate(manifest, expressions, keys, mask_of, footers))
+        return RowSelection.of_masks(mask_of(at, {}) for at in range(manifest.num_row_groups))
+
+    selection = (
+        find()
+        if not expressions
+        else found_by_pass(
             Codec("rows", vars, partial(_selection, manifest)),
-            [conditions.digest()],
-            conditions.find,
+            [_digest(conditions)],
+            find,
             manifest=manifest,
             storage=storage,
             keys=None,
         )
-    else:
-        selection = conditions.find()
+    )
     if not selection.num_rows.any():
         raise ValueError(
-            f"no row of {int(manifest.row_group_num_rows.sum())} is left by {conditions.names}"
+            f"no row of {int(manifest.row_group_num_rows.sum())} is left by "
+            f"{' and '.join(condition.name for condition in conditions)}"
         )
     return manifest if selection.is_all else manifest.select(selection)
 
 
-class _Conditions:
-    """The conditions that must hold for a row to be read."""
+@dataclass(frozen=True)
+class _Condition:
+    """A condition that must hold for a row to be read."""
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        arguments: RowArguments,
-        keys: FileKeys | None,
-        footers: Footers | None,
-    ) -> None:
-        self._manifest = manifest
-        self._keys = keys
-        self._footers = footers
-        self._split = split_of(arguments.split)
-        filters = arguments.filters
-        self._filters = None if filters is None else filters_expression(filters)
-        self._needed = equalities_of(filters)
-        self._chosen = None if arguments.rows is None else ChosenRows(arguments.rows, manifest)
-        self._left = Deletions(arguments.left, manifest) if arguments.left else None
-        given = {
-            "filters": self._filters,
-            "rows": self._chosen,
-            "split": self._split,
-            "the table's deletions": self._left,
-        }
-        self.names = " and ".join(name for name, value in given.items() if value is not None)
-        by = None if self._split is None else self._split.by
-        self._read = {} if self._filters is None else {FILTERS: self._filters}
-        if by is not None:
-            import pyarrow.compute as pc
+    name: str
+    content: bytes  # differs for other conditions of that name
+    # From the number of the first row, how many there are, and their values if any were read.
+    mask: Callable[[int, int, Values], Mask]
 
-            self._read[_SPLIT] = pc.field(by)
 
-    @property
-    def reads(self) -> bool:
-        return bool(self._read)
+def _conditions(
+    manifest: Manifest, arguments: RowArguments
+) -> tuple[list[_Condition], dict[str, pc.Expression]]:
+    """Return the conditions, and the expressions whose values some of them need."""
+    import pyarrow.compute as pc
 
-    def digest(self) -> str:
-        """Return a text that differs for other conditions."""
-        digest = hashlib.blake2b(digest_size=16)
-        split = self._split
-        for part in (
-            # An expression as text may leave out the middle of a list.
-            pickle.dumps(self._filters, protocol=4),
-            b"" if self._chosen is None else self._chosen.numbers.astype("<i8").tobytes(),
-            b"" if self._left is None else self._left.numbers.astype("<i8").tobytes(),
-            json.dumps(
-                None if split is None else [*bounds_of(split), split.seed, split.by]
-            ).encode(),
-        ):
-            digest.update(len(part).to_bytes(8, "little"))
-            digest.update(part)
-        return digest.hexdigest()
-
-    def find(self) -> RowSelection:
-        """Return the rows for which all conditions hold."""
-        manifest = self._manifest
-        if not self.reads:
-            masks = (self._mask(number, {}) for number in range(manifest.num_row_groups))
-            return RowSelection.of_masks(masks)
-        return RowSelection.of_masks(
-            evaluate(manifest, self._read, self._keys, self._mask, self._footers, self._needed)
-        )
-
-    def _mask(self, number: int, values: Values) -> Mask:
-        """Return the rows of a row group for which all conditions hold."""
-        begin = int(self._manifest.row_group_first_row[number])
-        num_rows = int(self._manifest.row_group_num_rows[number])
-        mask = np.ones(num_rows, bool)
-        for part in self._parts(begin, num_rows, values):
-            mask &= part
-        return mask
-
-    def _parts(self, begin: int, num_rows: int, values: Values) -> Iterator[Mask]:
-        if FILTERS in values:
-            yield _as_mask(values[FILTERS])
-        if self._chosen is not None:
-            yield self._chosen.mask(begin, num_rows)
-        if self._left is not None:
-            yield self._left.mask(begin, num_rows)
-        split: Split | None = self._split
-        if split is not None:
-            by = values.get(_SPLIT)
-            yield (
-                rows_of_split(split, begin, num_rows) if by is None else values_of_split(split, by)
+    found: list[_Condition] = []
+    expressions: dict[str, pc.Expression] = {}
+    if arguments.filters is not None:
+        expressions[FILTERS] = filters_expression(arguments.filters)
+        # An expression as text may leave out the middle of a list.
+        content = pickle.dumps(expressions[FILTERS], protocol=4)
+        found.append(_Condition("filters", content, _fulfilled))
+    if arguments.rows is not None:
+        chosen = chosen_rows(arguments.rows, manifest)
+        found.append(_Condition("rows", chosen.astype("<i8").tobytes(), partial(_marked, chosen)))
+    split = split_of(arguments.split)
+    if split is not None:
+        if split.by is not None:
+            expressions[_SPLIT] = pc.field(split.by)
+        content = json.dumps([*bounds_of(split), split.seed, split.by]).encode()
+        found.append(_Condition("split", content, partial(_of_split, split)))
+    if arguments.left:
+        deleted = deleted_rows(arguments.left, manifest)
+        found.append(
+            _Condition(
+                "the table's deletions",
+                deleted.astype("<i8").tobytes(),
+                lambda begin, count, values: ~_marked(deleted, begin, count, values),
             )
+        )
+    return found, expressions
 
 
-def _as_mask(values: pa.ChunkedArray) -> Mask:
+def _digest(conditions: Sequence[_Condition]) -> str:
+    """Return a text that differs for other conditions."""
+    digest = hashlib.blake2b(digest_size=16)
+    for condition in conditions:
+        for part in (condition.name.encode(), condition.content):
+            digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+def _fulfilled(_begin: int, num_rows: int, values: Values) -> Mask:
     """Return where a condition is true. A condition that is null is not."""
-    if pa.types.is_null(values.type):
-        return np.zeros(len(values), bool)
-    mask: Mask = values.fill_null(False).to_numpy()
+    if FILTERS not in values:
+        return np.ones(num_rows, bool)
+    mask: Mask = values[FILTERS].cast(pa.bool_()).fill_null(False).to_numpy()
     return mask
+
+
+def _marked(numbers: NDArray[np.int64], begin: int, num_rows: int, _values: Values) -> Mask:
+    """Return which of the rows from global number `begin` on are among the numbers, in order."""
+    first, end = np.searchsorted(numbers, [begin, begin + num_rows])
+    mask = np.zeros(num_rows, bool)
+    mask[numbers[first:end] - begin] = True
+    return mask
+
+
+def _of_split(split: Split, begin: int, num_rows: int, values: Values) -> Mask:
+    by = values.get(_SPLIT)
+    return rows_of_split(split, begin, num_rows) if by is None else values_of_split(split, by)
 
 
 def _selection(manifest: Manifest, parts: dict[str, Any]) -> RowSelection:

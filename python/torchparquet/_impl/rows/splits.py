@@ -30,9 +30,8 @@ def values_of_split(split: Split, values: pa.ChunkedArray) -> NDArray[np.bool_]:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     # One more for nulls.
-    of_words = _has(
-        split, np.append(_hashes(column.dictionary, split.seed), _mixed_null(split.seed))
-    )
+    of_null = _mixed(np.array([0x6E756C6C], np.uint64), split.seed ^ 2**62)
+    of_words = _has(split, np.append(_hashes(column.dictionary, split.seed), of_null))
     codes = column.indices.cast(pa.int64()).fill_null(len(column.dictionary))
     marked: NDArray[np.bool_] = of_words[codes.to_numpy(zero_copy_only=False)]
     return marked
@@ -70,8 +69,9 @@ def split_of(argument: Any) -> Split | None:
 
 
 def _hashes(words: pa.Array, seed: int) -> NDArray[np.uint64]:
-    kind = words.type
-    types = pa.types
+    from torchparquet._impl.native import hash_bytes
+
+    kind, types = words.type, pa.types
     if types.is_boolean(kind) or types.is_integer(kind):
         numbers = words.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False)
         return _mixed(numbers.view(np.uint64), seed)
@@ -87,23 +87,13 @@ def _hashes(words: pa.Array, seed: int) -> NDArray[np.uint64]:
     if types.is_fixed_size_binary(kind):
         words = words.cast(pa.binary())
     kinds = (pa.string(), pa.large_string(), pa.string_view(), pa.binary_view(), pa.binary())
-    if words.type in kinds or words.type == pa.large_binary():
-        return _hashes_of_bytes(words.cast(pa.large_binary()), seed)
-    raise ValueError(f"a split cannot be by values of type {kind}")
-
-
-def _hashes_of_bytes(words: pa.LargeBinaryArray, seed: int) -> NDArray[np.uint64]:
-    from torchparquet._impl.native import hash_bytes
-
+    if words.type not in (*kinds, pa.large_binary()):
+        raise ValueError(f"a split cannot be by values of type {kind}")
+    words = words.cast(pa.large_binary())
     _, offsets, data = words.buffers()
     ends = np.frombuffer(offsets, np.int64)[words.offset : words.offset + len(words) + 1]
     content = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    hashes: NDArray[np.uint64] = hash_bytes(content, ends)
-    return _mixed(hashes, seed)
-
-
-def _mixed_null(seed: int) -> NDArray[np.uint64]:
-    return _mixed(np.array([0x6E756C6C], np.uint64), seed ^ 2**62)
+    return _mixed(hash_bytes(content, ends), seed)
 
 
 def _mixed(numbers: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:

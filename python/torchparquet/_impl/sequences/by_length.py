@@ -1,26 +1,36 @@
-"""ByLength: rows of similar length in one batch, padded to the longest."""
+"""ByLength: rows of similar length in one batch, and streams of such batches."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from torchparquet._impl.batches.fields import check_padding
+from torchparquet._impl.batches.batch_rows import element_mask_owner, num_rows_of
+from torchparquet._impl.batches.fields import Field, check_padding
+from torchparquet._impl.batches.tensors import Batch
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.plan.ranges import Ranges
+from torchparquet._impl.plan.share import Share
+from torchparquet._impl.reading.stream import Stage, Stream
+from torchparquet._impl.reading.stream_parts import ROW_VALID
+from torchparquet._impl.reading.streams import StreamOpener
+from torchparquet._impl.sequences.delivered_rows import WindowRows, delivered_rows
 from torchparquet._impl.sequences.length_pass import Counted, LengthPass, RowGroupLengths
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from torchparquet._impl.batches.fields import Field
-    from torchparquet._impl.files.manifest import Manifest
-    from torchparquet.options import ByLength
+from torchparquet.jagged import Jagged
+from torchparquet.options import ByLength
 
 _MAX = 2**31
 
 
-def padded(by_length: ByLength, length: NDArray[np.int64]) -> NDArray[np.int64]:
+def _padded(by_length: ByLength, length: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the lengths that lists are padded to where these are the longest, int64 `[n]`."""
     lengths = -(-np.maximum(length, 1) // by_length.multiple_of) * by_length.multiple_of
     if by_length.max_tokens is None:
@@ -29,7 +39,7 @@ def padded(by_length: ByLength, length: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.maximum(length, most)
 
 
-def batches_of(by_length: ByLength, row_group: RowGroupLengths) -> list[NDArray[np.int64]]:
+def _batches_of(by_length: ByLength, row_group: RowGroupLengths) -> list[NDArray[np.int64]]:
     """Return the rows of each batch of a row group, ascending, int64 `[B]` each."""
     lengths = row_group.lengths
     if by_length.max_tokens is None:
@@ -44,7 +54,7 @@ def batches_of(by_length: ByLength, row_group: RowGroupLengths) -> list[NDArray[
         )
     order = np.argsort(lengths, kind="stable")
     # Of each row, as the longest of its batch: how many rows of that length fit.
-    most = by_length.max_tokens // padded(by_length, lengths[order])
+    most = by_length.max_tokens // _padded(by_length, lengths[order])
     most = np.minimum(most, by_length.max_rows or _MAX).tolist()
     begins = [0]
     for place, rows in enumerate(most):
@@ -56,11 +66,8 @@ def batches_of(by_length: ByLength, row_group: RowGroupLengths) -> list[NDArray[
 def _of_buckets(by_length: ByLength, lengths: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     sizes = by_length.bucket_batch_sizes or ()
     bucket = np.searchsorted(np.array(by_length.bucket_boundaries), lengths, side="right")
-    found = []
-    for number, size in enumerate(sizes):
-        rows = np.flatnonzero(bucket == number)
-        found += [rows[begin : begin + size] for begin in range(0, len(rows), size)]
-    return found
+    rows_of = [(np.flatnonzero(bucket == number), size) for number, size in enumerate(sizes)]
+    return [rows[at : at + size] for rows, size in rows_of for at in range(0, len(rows), size)]
 
 
 def group_rows(length_pass: LengthPass, by_length: ByLength, fields: Sequence[Field]) -> Manifest:
@@ -74,18 +81,170 @@ def group_rows(length_pass: LengthPass, by_length: ByLength, fields: Sequence[Fi
 
     def count(row_group: RowGroupLengths) -> Counted:
         lengths = row_group.lengths
-        batches = batches_of(by_length, row_group)
+        batches = _batches_of(by_length, row_group)
         longest = np.array([lengths[rows].max() for rows in batches], np.int64)
         num_rows = np.array([len(rows) for rows in batches], np.int64)
-        num_places = int((padded(by_length, longest) * num_rows).sum())
-        return Counted(len(batches), int(lengths.sum()), num_places, len(lengths))
+        num_places = int((_padded(by_length, longest) * num_rows).sum())
+        return len(batches), int(lengths.sum()), num_places, len(lengths)
 
-    rules = [
-        by_length.max_tokens,
-        by_length.max_rows,
-        by_length.multiple_of,
-        by_length.bucket_boundaries,
-        by_length.bucket_batch_sizes,
-    ]
+    rules: list[object] = [by_length.max_tokens, by_length.max_rows, by_length.multiple_of]
+    rules += [by_length.bucket_boundaries, by_length.bucket_batch_sizes]
     packed = length_pass.count([field], "batch", rules, count)
     return length_pass.manifest.pack(packed)
+
+
+@dataclass
+class GroupedOpener:
+    """Opens streams of batches by length, as `StreamOpener` opens those of rows."""
+
+    rows: StreamOpener
+    manifest: Manifest
+    by_length: ByLength
+    has_single_windows: bool
+    pins_for_device: bool = True
+    row_valid: bool = False
+
+    @property
+    def fields(self) -> tuple[Any, ...]:
+        """The tensors of a batch, as they are read."""
+        return self.rows.fields
+
+    @property
+    def names(self) -> list[str]:
+        """Keys of a batch, in its order."""
+        padded = self.by_length.padding_of
+        lengths = {name: [f"{name}.length"] for name in padded}
+        names = [key for name in self.rows.names for key in (name, *lengths.get(name, ()))]
+        return [*names, ROW_VALID] if self.row_valid else names
+
+    def open(self, shares: Sequence[Share], num_workers: int) -> GroupedStream:
+        """Open a stream of a share."""
+        (share,) = shares
+        return GroupedStream(self.rows.open(self.shares_to_read(shares), num_workers), self, share)
+
+    def shares_to_read(self, shares: Sequence[Share]) -> list[Share]:
+        """Return the shares of rows that shares of batches need."""
+        return [_whole_row_groups(self.rows.manifest, share) for share in shares]
+
+    def delivering(self, stream: Stream) -> Stream:
+        """Return the stream, with its last stage where batches are delivered on a device."""
+        return self.rows.delivering(stream, pin_memory=self.pins_for_device)
+
+    def forget(self) -> None:
+        """Free the memory of ended streams."""
+        self.rows.forget()
+
+    def __copy__(self) -> GroupedOpener:
+        """Return one with memory of its own."""
+        return replace(self, rows=replace(self.rows))
+
+
+def _row_groups(share: Share) -> list[list[int]]:
+    """Return the row groups of each window, or of each chunk without windows."""
+    chunks, counts = share.in_windows()
+    found = np.split(np.where(chunks.num_rows > 0, chunks.row_group, -1), counts.cumsum())[:-1]
+    return [[group for group in dict.fromkeys(one.tolist()) if group >= 0] for one in found]
+
+
+def _whole_row_groups(manifest: Manifest, share: Share) -> Share:
+    """Return the share of rows that a share of batches needs."""
+    row_group = np.array(list(chain.from_iterable(_row_groups(share))), np.int64)
+    num_rows = manifest.row_group_num_rows[row_group]
+    sequence = Ranges.whole(row_group, num_rows)
+    return Share(0, 1, None, sequence, int(num_rows.sum()), Ranges.none(), None, num_rows)
+
+
+class GroupedStream(Stage):
+    """Delivers the batches of a share from row groups of a window; an error closes it."""
+
+    def __init__(self, rows: Stream, opener: GroupedOpener, share: Share) -> None:
+        """Read nothing yet."""
+        super().__init__(rows)
+        self.num_batches = share.total_rows
+        self._num_taken = 0
+        self._opener = opener
+        self._windows = zip(delivered_rows(share), _row_groups(share), strict=True)
+        self._window: WindowRows | None = None
+        self._place = 0  # of the next batch in the window
+        self._unread: list[int] = []
+        self._held: dict[int, tuple[Batch, list[NDArray[np.int64]]]] = {}
+        self._owner_pid = os.getpid()
+
+    def __next__(self) -> Batch:
+        """Return the next batch."""
+        if os.getpid() != self._owner_pid:
+            raise RuntimeError("the reader was begun in another process; begin a new iteration")
+        try:
+            self._read_window()
+            window, place = self._window, self._place
+            assert window is not None  # noqa: S101
+            rows, chosen = self._held[int(window.row_group[place])]
+            made = _batch(self._opener.by_length, rows, torch.from_numpy(chosen[window.row[place]]))
+            if self._opener.row_valid:
+                num_rows = num_rows_of(made)
+                made[ROW_VALID] = torch.full((num_rows,), bool(window.valid[place]))
+            self._place += 1
+        except BaseException:
+            self.close()
+            raise
+        self._num_taken += 1
+        if self._num_taken == self.num_batches:
+            self.close()
+        return made
+
+    def _read_window(self) -> None:
+        """Read what is needed for the next batch."""
+        manifest, by_length = self._opener.rows.manifest, self._opener.by_length
+        while True:
+            while self._unread:
+                row_group, rows = self._unread[0], next(self._source)
+                lengths = rows[by_length.column].lengths.numpy()
+                found = RowGroupLengths(manifest, row_group, lengths)
+                self._held[row_group] = rows, _batches_of(by_length, found)
+                del self._unread[0]
+            if self._window is not None and self._place < len(self._window.row):
+                return
+            self._window, self._place = None, 0
+            self._held.clear()
+            self._window, self._unread = next(self._windows)
+
+    @property
+    def next_is_ready(self) -> bool:
+        """True if `next` need not wait for reading, and has not ended."""
+        if self._window is not None and not self._unread and self._place < len(self._window.row):
+            return True
+        # Of a window of several row groups one is not enough.
+        is_enough = self._opener.has_single_windows and self._source.next_is_ready
+        return self._num_taken < self.num_batches and is_enough
+
+    @property
+    def num_taken(self) -> int:
+        """Batches that `next` has returned."""
+        return self._num_taken
+
+    def close(self) -> None:
+        """Join the threads and give up what is in flight. Idempotent."""
+        self._source.close()
+        self._held.clear()
+
+
+def _batch(by_length: ByLength, rows: Batch, chosen: Tensor) -> Batch:
+    """Return chosen rows of a row group, with lists padded."""
+    padding = by_length.padding_of
+    made: Batch = {}
+    longest: dict[str, int] = {}
+    for name, value in rows.items():
+        owner = element_mask_owner(rows, name)
+        if owner is not None:
+            owner_name = name.removesuffix(".values.valid")
+            valid = Jagged(value, owner.offsets).select(chosen)
+            is_padded = owner_name in padding
+            made[name] = valid.to_padded(longest[owner_name]) if is_padded else valid.values
+        elif name in padding:
+            lists = value.select(chosen)
+            longest[name] = int(_padded(by_length, lists.lengths.max().numpy()))
+            made[name] = lists.to_padded(longest[name], pad_value=padding[name])
+            made[f"{name}.length"] = lists.lengths
+        else:
+            made[name] = value.select(chosen) if isinstance(value, Jagged) else value[chosen]
+    return made

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from torchparquet._impl.reading.function_stages import Surroundings
     from torchparquet._impl.reading.stream import Stream
     from torchparquet._impl.reading.streams import StreamOpener
-    from torchparquet._impl.sequences.grouped_streams import GroupedOpener
+    from torchparquet._impl.sequences.by_length import GroupedOpener
     from torchparquet._impl.session.planner import EpochPlanner
     from torchparquet._impl.session.rank_check import RankCheck
     from torchparquet.options import Ahead

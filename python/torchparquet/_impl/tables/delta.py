@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from torchparquet._impl.files.remote.urls import without_credentials
-from torchparquet._impl.tables.table_source import Names, TableSource, key_text
+from torchparquet._impl.tables.table_source import TableSource
 from torchparquet.errors import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
 
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _PARTITION = "partition."
@@ -28,60 +24,40 @@ _OPTIONS = {
 }
 # Features of readers that this one has.
 _FEATURES = {
-    "columnMapping",
-    "deletionVectors",
-    "timestampNtz",
-    "typeWidening",
-    "typeWidening-preview",
-    "v2Checkpoint",
-    "vacuumProtocolCheck",
+    *("columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"),
+    *("typeWidening", "typeWidening-preview"),
 }
 
 
 def delta_source(table: Any) -> TableSource:
     """Return the files of a `deltalake.DeltaTable` as they are in the version that it stands at."""
-    _check_features(table)
-    actions = pa.table(table.get_add_actions(flatten=True))
-    paths = _paths(table, actions["path"].to_pylist())
-    partitions = {
-        name.removeprefix(_PARTITION): actions[name].to_pylist()
-        for name in actions.column_names
-        if name.startswith(_PARTITION)
-    }
-    keys = [
-        {name: key_text(values[file]) for name, values in partitions.items()}
-        for file in range(len(paths))
-    ]
-    order = sorted(range(len(paths)), key=paths.__getitem__)
-    found = [paths[file] for file in order]
-    physical, columns = _columns(table)
-    return TableSource(
-        tuple(found),
-        f"version {table.version()} of the Delta table {table.metadata().id}",
-        tuple(keys[file] for file in order) if partitions else (),
-        columns,
-        _names(physical) if physical else None,
-        _deletions(table, found),
-        storage_options=_options(table),
-    )
-
-
-def _check_features(table: Any) -> None:
     missing = sorted(set(table.protocol().reader_features or ()) - _FEATURES)
     if missing:
         raise ValueError(
             "the Delta table uses features that torchparquet does not read: "
             f"{', '.join(missing)}: {_shown(table)!r}"
         )
+    actions = pa.table(table.get_add_actions(flatten=True))
+    paths = _paths(table, actions["path"].to_pylist())
+    order = sorted(range(len(paths)), key=paths.__getitem__)
+    found = [paths[file] for file in order]
+    partitions = [name for name in actions.column_names if name.startswith(_PARTITION)]
+    keys = actions.select(partitions).take(order).to_pylist()
+    physical, columns = _columns(table)
+    options = getattr(table, "_storage_options", None) or {}
+    return TableSource(
+        tuple(found),
+        f"version {table.version()} of the Delta table {table.metadata().id}",
+        [{name.removeprefix(_PARTITION): of_file[name] for name in of_file} for of_file in keys],
+        columns,
+        (lambda leaves: [physical.get(leaf.path) for leaf in leaves]) if physical else None,
+        _deletions(table, found),
+        storage_options={k: v for k, v in options.items() if k.lower() in _OPTIONS} or None,
+    )
 
 
 def _shown(table: Any) -> str:
     return without_credentials(str(table.table_uri))
-
-
-def _options(table: Any) -> dict[str, Any] | None:
-    given = getattr(table, "_storage_options", None) or {}
-    return {name: value for name, value in given.items() if name.lower() in _OPTIONS} or None
 
 
 def _paths(table: Any, relative: list[str]) -> list[str]:
@@ -106,10 +82,7 @@ def _plain(uri: str) -> str:
 
 
 def _columns(table: Any) -> tuple[dict[str, str], pa.Schema]:
-    """Return the table's name of each column by that in files, and the table's schema.
-
-    The names are empty if they are the same.
-    """
+    """Return the table's names by those in files, if these differ, and the table's schema."""
     fields = json.loads(table.schema().to_json())["fields"]
     physical = {
         str(field["metadata"].get(_PHYSICAL_NAME, field["name"])): str(field["name"])
@@ -123,10 +96,6 @@ def _columns(table: Any) -> tuple[dict[str, str], pa.Schema]:
     if is_mapped and any(pa.types.is_nested(field.type) for field in schema):
         raise ValueError("a Delta table that maps names cannot be read if it has nested columns")
     return (physical if is_mapped else {}), schema
-
-
-def _names(physical: Mapping[str, str]) -> Names:
-    return lambda leaves: [physical.get(leaf.path) for leaf in leaves]
 
 
 def _deletions(table: Any, paths: list[str]) -> dict[int, NDArray[np.bool_]]:

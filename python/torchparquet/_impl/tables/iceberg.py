@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
+from pyiceberg.transforms import IdentityTransform
 
-from torchparquet._impl.tables.table_source import Names, TableSource, key_text
+from torchparquet._impl.files.footers.leaf import Leaf
+from torchparquet._impl.files.manifest_reading import leaves_of
+from torchparquet._impl.tables.table_source import Names, TableSource
 from torchparquet.errors import CorruptFileError, one_line
 
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-    from numpy.typing import NDArray
-
-    from torchparquet._impl.files.footers.leaf import Leaf
-
-_FIELD_ID = b"PARQUET:field_id"
+_OPTIONS = {
+    "s3.access-key-id": "aws_access_key_id",
+    "s3.secret-access-key": "aws_secret_access_key",
+    "s3.session-token": "aws_session_token",
+    "s3.region": "aws_region",
+    "s3.endpoint": "aws_endpoint_url",
+}
 
 
 def iceberg_source(table: Any) -> TableSource:
-    """Return the files of a table, or of a scan, of pyiceberg as they are in its snapshot.
-
-    A scan's columns do not count: `columns=` selects. Its filter does, row by row.
-    """
+    """Return the files of a table, or of a scan with its filter, of pyiceberg in its snapshot."""
     scan = table if hasattr(table, "plan_files") else table.scan()
     if scan.limit is not None:
         raise ValueError(
@@ -48,18 +53,19 @@ def iceberg_source(table: Any) -> TableSource:
     schema = by_schema.get(snapshot.schema_id, scan.table_metadata.schema())
     if snapshot == scan.table_metadata.current_snapshot():
         schema = scan.table_metadata.schema()
-    arrow_schema = _arrow_schema(schema)
-    ids = dict(_ids(arrow_schema))
+    arrow_schema: pa.Schema = schema_to_pyarrow(schema)
+    paths = {leaf.field_id: leaf.path for leaf in leaves_of(arrow_schema) if leaf.field_id >= 0}
+    properties = scan.io.properties
     return TableSource(
         tuple(_local(task.file.file_path) for task in tasks),
         f"snapshot {snapshot.snapshot_id} of the Iceberg table {scan.table_metadata.table_uuid}",
         _keys(scan, schema, tasks),
         arrow_schema,
-        _names({number: path for path, number in ids.items()}, scan.table_metadata),
+        _names(paths, scan.table_metadata),
         _deletions(scan.io, tasks),
         filters=_filter(scan, schema),
         defaults=_defaults(schema),
-        storage_options=_options(scan.io),
+        storage_options={_OPTIONS[k]: v for k, v in properties.items() if k in _OPTIONS} or None,
     )
 
 
@@ -70,42 +76,15 @@ def _local(uri: str) -> str:
 
 def _defaults(schema: Any) -> dict[str, Any]:
     """Return the values of columns in files that are older than they."""
-    for number in schema.field_ids:
-        name = schema.find_column_name(number)
-        if schema.find_field(number).initial_default is not None and "." in name:
-            raise ValueError(f"a default within a nested column cannot be read: {name!r}")
-    return {
-        field.name: field.initial_default
-        for field in schema.fields
-        if field.initial_default is not None
-    }
-
-
-def _options(io: Any) -> dict[str, Any] | None:
-    """Return the options of the store, as Polars takes them; None if the table has none."""
-    names = {
-        "s3.access-key-id": "aws_access_key_id",
-        "s3.secret-access-key": "aws_secret_access_key",
-        "s3.session-token": "aws_session_token",
-        "s3.region": "aws_region",
-        "s3.endpoint": "aws_endpoint_url",
-    }
-    found = {names[name]: value for name, value in io.properties.items() if name in names}
-    return found or None
-
-
-def _arrow_schema(schema: Any) -> pa.Schema:
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-    made: pa.Schema = schema_to_pyarrow(schema)
-    return made
+    found = {n: schema.find_field(n).initial_default for n in schema.field_ids}
+    defaults = {schema.find_column_name(n): d for n, d in found.items() if d is not None}
+    nested = [name for name in defaults if "." in name]
+    if nested:
+        raise ValueError(f"a default within a nested column cannot be read: {nested[0]!r}")
+    return defaults
 
 
 def _filter(scan: Any, schema: Any) -> pc.Expression | None:
-    from pyiceberg.expressions import AlwaysTrue
-    from pyiceberg.expressions.visitors import bind
-    from pyiceberg.io.pyarrow import expression_to_pyarrow
-
     if isinstance(scan.row_filter, AlwaysTrue):
         return None
     bound = bind(schema, scan.row_filter, case_sensitive=scan.case_sensitive)
@@ -113,45 +92,19 @@ def _filter(scan: Any, schema: Any) -> pc.Expression | None:
     return found
 
 
-def _keys(scan: Any, schema: Any, tasks: list[Any]) -> tuple[dict[str, str], ...]:
+def _keys(scan: Any, schema: Any, tasks: list[Any]) -> list[dict[str, Any]]:
     """Return the values of columns that partitions hold as they are: files may lack them."""
-    from pyiceberg.transforms import IdentityTransform
-
     specs = scan.table_metadata.specs()
     found = []
     for task in tasks:
-        fields = specs[task.file.spec_id].fields
         values = {
             schema.find_column_name(field.source_id): task.file.partition[place]
-            for place, field in enumerate(fields)
+            for place, field in enumerate(specs[task.file.spec_id].fields)
             if isinstance(field.transform, IdentityTransform)
-            and schema.find_column_name(field.source_id) is not None
         }
-        found.append({name: key_text(value) for name, value in values.items()})
-    common = [name for name in found[0] if all(name in others for others in found)]
-    return tuple({name: of_file[name] for name in common} for of_file in found)
-
-
-def _ids(schema: pa.Schema) -> Iterator[tuple[str, int]]:
-    """Yield the path of each leaf and its field's id."""
-    for field in schema:
-        yield from _ids_of(field, field.name)
-
-
-def _ids_of(field: pa.Field, path: str) -> Iterator[tuple[str, int]]:
-    kind = field.type
-    if pa.types.is_struct(kind):
-        for inner in kind:
-            yield from _ids_of(inner, f"{path}.{inner.name}")
-    elif pa.types.is_map(kind):
-        yield from _ids_of(kind.key_field, f"{path}.key")
-        yield from _ids_of(kind.item_field, f"{path}.value")
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        yield from _ids_of(kind.value_field, path)
-    else:
-        number = (field.metadata or {}).get(_FIELD_ID)
-        if number is not None:
-            yield path, int(number)
+        values.pop(None, None)  # of a column that was dropped
+        found.append(values)
+    return found
 
 
 def _names(paths: Mapping[int, str], metadata: Any) -> Names:

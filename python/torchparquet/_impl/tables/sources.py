@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from torchparquet._impl.tables.table_source import TableSource, key_text
+from torchparquet._impl.tables.table_source import TableSource
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pads
@@ -25,26 +24,19 @@ def arrow_source(dataset: pads.FileSystemDataset) -> TableSource:
         raise ValueError("a data set of pyarrow must have fragments, all of them Parquet files")
     fragments.sort(key=lambda fragment: fragment.path)
     paths = tuple(fragment.path for fragment in fragments)
-    keys = [pads.get_partition_keys(fragment.partition_expression) for fragment in fragments]
-    common = [name for name in keys[0] if all(name in others for others in keys)]
     chosen = {
         file: sorted(row_group.id for row_group in fragment.row_groups)
         for file, fragment in enumerate(fragments)
-        if _is_part(fragment)
+        if len(fragment.row_groups) < fragment.metadata.num_row_groups
     }
     return TableSource(
         paths,
         "a data set of pyarrow",
-        tuple({name: key_text(of_file[name]) for name in common} for of_file in keys),
+        [pads.get_partition_keys(fragment.partition_expression) for fragment in fragments],
         dataset.schema.remove_metadata(),
         row_groups=chosen,
         filesystem=dataset.filesystem,
     )
-
-
-def _is_part(fragment: Any) -> bool:
-    """True if the fragment has been narrowed to some row groups."""
-    return bool(len(fragment.row_groups) < fragment.metadata.num_row_groups)
 
 
 def hugging_face_source(dataset: Any) -> TableSource:
@@ -69,34 +61,21 @@ def hugging_face_source(dataset: Any) -> TableSource:
     )
 
 
-def _delta_source(table: Any) -> TableSource:
-    from torchparquet._impl.tables.delta import delta_source
-
-    return delta_source(table)
-
-
-def _iceberg_source(table: Any) -> TableSource:
-    from torchparquet._impl.tables.iceberg import iceberg_source
-
-    return iceberg_source(table)
-
-
-# By the package and the class; a table's library is imported by whoever made the table.
-_MAKERS: dict[tuple[str, str], Callable[[Any], TableSource]] = {
-    ("deltalake", "DeltaTable"): _delta_source,
-    ("pyarrow", "FileSystemDataset"): arrow_source,
-    ("datasets", "Dataset"): hugging_face_source,
-    ("datasets", "IterableDataset"): hugging_face_source,
-    ("pyiceberg", "Table"): _iceberg_source,
-    ("pyiceberg", "StaticTable"): _iceberg_source,
-    ("pyiceberg", "DataScan"): _iceberg_source,
-}
-
-
-def table_source(source: object) -> TableSource | None:
+def table_source(source: Any) -> TableSource | None:
     """Return the files of a table; None if `source` is not a table."""
+    # By package and class; a table's library is imported by whoever made the table.
     for kind in type(source).__mro__:
-        made_by = _MAKERS.get((kind.__module__.partition(".")[0], kind.__name__))
-        if made_by is not None:
-            return made_by(source)
+        match kind.__module__.partition(".")[0], kind.__name__:
+            case "deltalake", "DeltaTable":
+                from torchparquet._impl.tables.delta import delta_source
+
+                return delta_source(source)
+            case "pyiceberg", "Table" | "StaticTable" | "DataScan":
+                from torchparquet._impl.tables.iceberg import iceberg_source
+
+                return iceberg_source(source)
+            case "pyarrow", "FileSystemDataset":
+                return arrow_source(source)
+            case "datasets", "Dataset" | "IterableDataset":
+                return hugging_face_source(source)
     return None

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from torchparquet._impl.files.footers.leaf import NULL_KEY, Leaf, TableFacts
+from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import leaves_of
 from torchparquet.errors import CorruptFileError, SchemaMismatchError
-
-if TYPE_CHECKING:
-    import pyarrow.compute as pc
-    from numpy.typing import NDArray
-
-    from torchparquet._impl.files.manifest import Manifest
 
 # From the leaves of files to the table's path of each; None for one that the table has not.
 Names = Callable[[Sequence[Leaf]], Sequence[str | None]]
@@ -28,7 +24,7 @@ class TableSource:
     """A table as `F` files, and what its metadata say of them.
 
     Attributes:
-        keys: [F] the values of the partition columns as text; empty if there are none.
+        keys: [F] the values of the partition columns, of which those of all files count.
         schema: The table's columns, partition columns too; None if the files agree about them.
         names: Gives the table's names of files' leaves; None if files store the table's own.
         row_groups: By number of the file, the row groups to read; others are read whole.
@@ -37,11 +33,11 @@ class TableSource:
 
     paths: tuple[str, ...]
     identity: str
-    keys: tuple[Mapping[str, str], ...] = ()
+    keys: Sequence[Mapping[str, Any]] = ()
     schema: pa.Schema | None = None
     names: Names | None = None
     deleted: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
-    filters: pc.Expression | list[Any] | None = None
+    filters: Any = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     row_groups: Mapping[int, Sequence[int]] = field(default_factory=dict)
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -53,23 +49,26 @@ class TableSource:
             raise CorruptFileError(
                 f"the table names {len(self.paths)} files, {len(manifest.files)} were found"
             )
-        all_names = [self._names_of(leaves) for leaves in manifest.schemas]
-        keys = self._keys_that_no_file_stores(manifest, all_names)
-        of_table = self._leaves(keys)
-        schemas, stored = [], []
-        for leaves, names in zip(manifest.schemas, all_names, strict=True):
-            schemas.append(_logical(leaves, names, of_table))
-            stored.append(_stored(leaves, names, of_table))
+        names_of = self.names or (lambda leaves: [leaf.path for leaf in leaves])
+        names = [[name or "" for name in names_of(leaves)] for leaves in manifest.schemas]
+        keys = self._keys_that_no_file_stores(manifest, names)
+        columns = () if self.schema is None else tuple(self.schema)
+        own = [column for column in columns if column.name not in keys]
+        of_table = () if self.schema is None else leaves_of(pa.schema(own))
+        pairs = zip(manifest.schemas, names, strict=True)
+        found = [_named(leaves, of_leaves, of_table) for leaves, of_leaves in pairs]
+        stored = tuple(paths for _, paths in found)
+        numbers = {column.name for column in columns if _is_number(column.type)}
         facts = TableFacts(
             self.identity,
             keys,
-            self._text_keys(keys),
+            frozenset(keys) - numbers if columns else frozenset(),
             of_table,
-            tuple(stored) if any(stored) else (),
+            stored if any(stored) else (),
             b"" if self.schema is None else self.schema.serialize().to_pybytes(),
             dict(self.defaults),
         )
-        made = replace(manifest, schemas=tuple(schemas), table=facts)
+        made = replace(manifest, schemas=tuple(leaves for leaves, _ in found), table=facts)
         return replace(made, fingerprint=made.digest())
 
     def narrowed(self, manifest: Manifest) -> Manifest:
@@ -84,11 +83,6 @@ class TableSource:
             raise ValueError("the row groups of the table that are to be read hold no row")
         return manifest.keep(kept)
 
-    def _names_of(self, leaves: Sequence[Leaf]) -> list[str]:
-        if self.names is None:
-            return [leaf.path for leaf in leaves]
-        return [name or "" for name in self.names(leaves)]
-
     def _keys_that_no_file_stores(
         self, manifest: Manifest, all_names: Sequence[Sequence[str]]
     ) -> dict[str, tuple[str, ...]]:
@@ -96,27 +90,17 @@ class TableSource:
         keys = {}
         used = np.unique(manifest.file_schema[manifest.file_num_rows > 0]).tolist()
         for name in self.keys[0] if self.keys else ():
-            stores = [name in all_names[number] for number in used]
-            if all(stores):
+            if not all(name in of_file for of_file in self.keys):
                 continue
-            if any(stores):
+            stores = [name in all_names[number] for number in used]
+            if any(stores) and not all(stores):
                 raise SchemaMismatchError(
                     f"only some files of the table store its partition column {name!r}: rewrite "
                     "the others, or give the files themselves"
                 )
-            keys[name] = tuple(of_file[name] for of_file in self.keys)
+            if not any(stores):
+                keys[name] = tuple(_key_text(of_file[name]) for of_file in self.keys)
         return keys
-
-    def _leaves(self, keys: Mapping[str, Any]) -> tuple[Leaf, ...]:
-        if self.schema is None:
-            return ()
-        return leaves_of(pa.schema([field for field in self.schema if field.name not in keys]))
-
-    def _text_keys(self, keys: Mapping[str, Any]) -> frozenset[str]:
-        if self.schema is None:
-            return frozenset()
-        numbers = {one.name for one in self.schema if _is_number(one.type)}
-        return frozenset(keys) - numbers
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -125,14 +109,18 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind))
 
 
-def _logical(
+def _named(
     leaves: Sequence[Leaf], names: Sequence[str], of_table: Sequence[Leaf]
-) -> tuple[Leaf, ...]:
-    """Return a file's leaves by the table's names, and after them those that it lacks."""
+) -> tuple[tuple[Leaf, ...], dict[str, str]]:
+    """Return a file's leaves by the table's names, those that it lacks last, and stored paths.
+
+    A file may store a column by another path, or not at all: then its path is "".
+    """
     if not of_table:
-        return tuple(leaves)
+        return tuple(leaves), {}
     known = {leaf.path: leaf for leaf in of_table}
-    found = []
+    found: list[Leaf] = []
+    stored = {}
     for leaf, name in zip(leaves, names, strict=True):
         if name not in known:
             found.append(replace(leaf, standing="dropped"))
@@ -142,25 +130,16 @@ def _logical(
                 f"a file has column {name!r} as {leaf.kind}, the table as {known[name].kind}"
             )
         found.append(replace(leaf, path=name))
-    lacking = [leaf for path, leaf in known.items() if path not in names]
-    return (*found, *(replace(leaf, standing="added", nullable=True) for leaf in lacking))
+        if name != leaf.path:
+            stored[name] = leaf.path
+    for path, leaf in known.items():
+        if path not in names:
+            found.append(replace(leaf, standing="added", nullable=True))
+            stored[path] = ""  # even if the file has a column of that name that was dropped
+    return tuple(found), stored
 
 
-def _stored(
-    leaves: Sequence[Leaf], names: Sequence[str], of_table: Sequence[Leaf]
-) -> dict[str, str]:
-    """Return the paths of columns that a file stores by others, or not at all: then ""."""
-    known = {leaf.path for leaf in of_table}
-    stored = {
-        name: leaf.path
-        for leaf, name in zip(leaves, names, strict=True)
-        if name in known and name != leaf.path
-    }
-    # The file may have another column of that name, which the table has dropped.
-    return stored | {name: "" for name in known if name not in names}
-
-
-def key_text(value: object) -> str:
+def _key_text(value: object) -> str:
     """Return the value of a partition column as a path would have it."""
     if isinstance(value, bool):
         return str(value).lower()

@@ -3,46 +3,38 @@
 from __future__ import annotations
 
 import json
-import math
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-_LEAST_STORED_BITS = 32
-_FORMATS = {"INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
+Mask: TypeAlias = NDArray[np.bool_]
+
+_FORMATS = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
 _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The values that a column may have in some rows. NaN is outside of all bounds."""
+    """The values but NaN that a column may have in `N` sets of rows; a null bound is not known."""
 
-    low: pa.Scalar | None = None
-    high: pa.Scalar | None = None
-    may_be_null: bool = True
-    is_null: bool = False
+    low: pa.Array
+    high: pa.Array
+    may_be_null: Mask
+    is_null: Mask
 
-    def conditions(self, name: str) -> list[pc.Expression]:
-        """Return what holds for a column of that name in each of the rows."""
-        import pyarrow.compute as pc
-
-        column = pc.field(name)
-        if self.is_null:
-            return [column.is_null()]
-        known = [column >= self.low] if self.low is not None else []
-        known += [column <= self.high] if self.high is not None else []
-        if self.may_be_null:
-            # pyarrow understands this form, and not one of both bounds or null.
-            return [condition | column.is_null() for condition in known]
-        return [*known, column.is_valid()]
+    def take(self, sets: NDArray[np.int64]) -> Bounds:
+        """Return the bounds of some of the sets."""
+        taken = self.low.take(sets), self.high.take(sets)
+        return Bounds(*taken, self.may_be_null[sets], self.is_null[sets])
 
 
 class StoredColumn:
@@ -50,85 +42,85 @@ class StoredColumn:
 
     def __init__(self, column: pq.ColumnSchema, kind: pa.DataType, wanted: pa.DataType) -> None:
         """Remember the types."""
-        self._physical = column.physical_type
+        self.physical = column.physical_type
         self._unit = None
-        if column.logical_type.type == "TIMESTAMP":
+        if column.logical_type.type in ("TIMESTAMP", "TIME"):
             self._unit = _UNITS.get(json.loads(column.logical_type.to_json()).get("timeUnit"))
-        self._kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        self._wanted = wanted
+        self.kind, self.wanted = map(_plain_type, (kind, wanted))
 
-    def value_of_bytes(self, content: bytes) -> pa.Scalar | None:
-        """Return a value from its PLAIN bytes without a length; None if it is not known."""
-        form = _FORMATS.get(self._physical)
-        if form is None:
-            return self.value(content)
-        if len(content) != struct.calcsize(form):
-            return None
-        return self.value(struct.unpack(form, content)[0])
-
-    def trusted(
-        self, low: pa.Scalar | None, high: pa.Scalar | None
-    ) -> tuple[pa.Scalar | None, pa.Scalar | None]:
-        """Return the lowest and the highest value as far as the order of both can be known."""
+    def bounds(self, low: list[Any], high: list[Any], may_be_null: Any, is_null: Any) -> Bounds:
+        """Return bounds of values of the physical type; None stands for unknown ones."""
         # Some writers store small integers with the other extension, and order them by that: a
-        # bound that does not fit the type shows it.
-        is_small = pa.types.is_integer(self._kind) and self._kind.bit_width < _LEAST_STORED_BITS
-        is_unknown = is_small and (low is None or high is None)
-        return (None, None) if is_unknown else (low, high)
-
-    def value(self, stored: Any) -> pa.Scalar | None:
-        """Return a value from that of the physical type; None if it is not known."""
+        # value that does not fit the type shows it.
         try:
-            made = self._of_kind(stored)
-            return None if made is None else made.cast(self._wanted)
-        except (pa.ArrowException, OverflowError, UnicodeDecodeError):
-            return None
+            made = self._array(low), self._array(high)
+        except (pa.ArrowException, OverflowError):
+            made = (pa.nulls(len(low), self.wanted),) * 2
+        return Bounds(*made, np.array(may_be_null, bool), np.array(is_null, bool))
 
-    def _of_kind(self, stored: Any) -> pa.Scalar | None:
-        kind, physical = self._kind, self._physical
-        if physical == "BYTE_ARRAY" and isinstance(stored, bytes):
-            if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-                return pa.scalar(stored.decode(), kind)
-            is_binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-            return pa.scalar(stored, kind) if is_binary else None
-        if physical in ("FLOAT", "DOUBLE") and pa.types.is_floating(kind):
-            return None if math.isnan(stored) else pa.scalar(stored, kind)
-        if physical not in ("INT32", "INT64"):
-            return None
-        if pa.types.is_unsigned_integer(kind) and stored < 0:
-            stored += 1 << 8 * struct.calcsize(_FORMATS[physical])
-        if pa.types.is_integer(kind):
-            return pa.scalar(stored, kind)
-        if pa.types.is_date32(kind):
-            return pa.scalar(stored, pa.int32()).cast(kind)
-        if pa.types.is_timestamp(kind) and kind.unit == self._unit:
-            return pa.scalar(stored, pa.int64()).cast(kind)
-        return None
+    def unpacked(self, contents: Iterable[bytes]) -> list[Any]:
+        """Return values of the physical type from their PLAIN bytes without lengths."""
+        form = _FORMATS.get(self.physical)
+        if form is None:
+            return list(contents)
+        size = struct.calcsize(form)
+        return [struct.unpack(form, one)[0] if len(one) == size else None for one in contents]
 
-
-def bounds_of_chunk(chunk: pq.ColumnChunkMetaData, stored: StoredColumn) -> Bounds:
-    """Return what a footer tells of a column chunk."""
-    statistics = chunk.statistics
-    if statistics is None:
-        return Bounds()
-    num_nulls = statistics.null_count if statistics.has_null_count else None
-    if num_nulls is not None and num_nulls == chunk.num_values:
-        return Bounds(is_null=True)
-    may_be_null = num_nulls != 0
-    if not statistics.has_min_max:
-        return Bounds(may_be_null=may_be_null)
-    low, high = stored.value(statistics.min_raw), stored.value(statistics.max_raw)
-    return Bounds(*stored.trusted(low, high), may_be_null)
+    def _array(self, stored: list[Any]) -> pa.Array:
+        kind, physical, types = self.kind, self.physical, pa.types
+        made = pa.nulls(len(stored), kind)
+        if types.is_decimal(kind) and physical.endswith(("BYTE_ARRAY", "INT32", "INT64")):
+            made = _decimals(stored, kind)
+        elif physical == "BYTE_ARRAY" and is_text(kind):
+            made = pa.array(stored, pa.binary()).cast(kind)
+        elif (physical, kind) in (("FLOAT", pa.float32()), ("DOUBLE", pa.float64())):
+            # NaN becomes null.
+            made = pa.array(stored, kind, from_pandas=True)
+        elif (physical, kind) == ("BOOLEAN", pa.bool_()):
+            made = pa.array(stored, kind)
+        elif physical in ("INT32", "INT64"):
+            numbers = pa.array(stored, pa.int32() if physical == "INT32" else pa.int64())
+            if types.is_unsigned_integer(kind):
+                numbers = numbers.view(pa.uint32() if physical == "INT32" else pa.uint64())
+            if types.is_integer(kind):
+                made = numbers.cast(kind)
+            elif types.is_date32(kind) or getattr(kind, "unit", "") == self._unit:
+                made = numbers.view(kind)
+        return made.cast(self.wanted)
 
 
-def known_conditions(values: Mapping[str, pa.Scalar]) -> list[pc.Expression]:
-    """Return what holds where columns have one value each."""
-    import pyarrow.compute as pc
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values, also of those in a dictionary."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
-    return [
-        pc.field(name) == value if value.is_valid else pc.field(name).is_null()
-        for name, value in values.items()
-    ]
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether values are strings, or bytes of any length."""
+    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+
+
+def _decimals(stored: list[Any], kind: pa.DataType) -> pa.Array:
+    numbers = [int.from_bytes(v, "big", signed=True) if isinstance(v, bytes) else v for v in stored]
+    is_known = pa.array([number is not None for number in numbers], pa.bool_())
+    content = b"".join(
+        (number or 0).to_bytes(kind.bit_width // 8, "little", signed=True) for number in numbers
+    )
+    return pa.Array.from_buffers(kind, len(numbers), [is_known.buffers()[1], pa.py_buffer(content)])
+
+
+def bounds_of_chunks(chunks: Iterable[pq.ColumnChunkMetaData], stored: StoredColumn) -> Bounds:
+    """Return what footers tell of column chunks."""
+    low, high, may_be_null, is_null = [], [], [], []
+    for chunk in chunks:
+        statistics = chunk.statistics
+        counts_nulls = statistics is not None and statistics.has_null_count
+        num_nulls = statistics.null_count if counts_nulls else None
+        has_bounds = statistics is not None and statistics.has_min_max
+        low.append(statistics.min_raw if has_bounds else None)
+        high.append(statistics.max_raw if has_bounds else None)
+        may_be_null.append(num_nulls != 0)
+        is_null.append(num_nulls == chunk.num_values)
+    return stored.bounds(low, high, may_be_null, is_null)
 
 
 def flat_leaves(leaves: pq.ParquetSchema, schema: pa.Schema) -> dict[str, int]:

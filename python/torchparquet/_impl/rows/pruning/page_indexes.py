@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,79 +25,71 @@ _FOOTER_END_BYTES = 8
 _MAGIC_BYTES = 4
 
 
-@dataclass(frozen=True)
-class Pages:
-    """The data pages of a column chunk, `P` of them."""
+def bounds_by_pages(
+    manifest: Manifest,
+    file: int,
+    metadata: pq.FileMetaData,
+    columns: Mapping[str, tuple[int, StoredColumn]],
+    row_groups: Iterable[int],
+) -> Iterator[tuple[int, int, dict[str, Bounds]]]:
+    """Yield each row group, its stretches of rows within pages, and bounds of columns in these."""
+    places = _places(metadata)
+    wanted = {
+        (number, name): [(begin, size), (other_begin, other_size)]
+        for number in row_groups
+        for name, (leaf, _) in columns.items()
+        for at in [number * metadata.num_columns + leaf]
+        if len(places) == metadata.num_row_groups * metadata.num_columns and min(places[at]) > 0
+        for begin, size, other_begin, other_size in [places[at].tolist()]
+    }
+    contents = _read(manifest, file, [place for pair in wanted.values() for place in pair])
+    for number in row_groups:
+        sound = {}
+        for name, (leaf, stored) in columns.items():
+            indexes = [contents[place] for place in wanted.get((number, name), ())]
+            found = indexes and _pages(metadata.row_group(number), leaf, stored, *indexes)
+            if found:
+                sound[name] = found
+        begins = np.unique(
+            np.concatenate([np.zeros(1, np.int64), *(of[0] for of in sound.values())])
+        )
+        yield (
+            number,
+            len(begins) if sound else 0,
+            {
+                name: bounds.take(np.searchsorted(first_rows, begins, side="right") - 1)
+                for name, (first_rows, bounds) in sound.items()
+            },
+        )
 
-    first_rows: NDArray[np.int64]
-    bounds: list[Bounds]
 
-
-class PageIndexes:
-    """The page indexes of one file, of the columns of interest."""
-
-    def __init__(
-        self,
-        manifest: Manifest,
-        file: int,
-        metadata: pq.FileMetaData,
-        columns: Mapping[int, StoredColumn],
-        row_groups: Iterable[int],
-    ) -> None:
-        """Read the indexes."""
-        self._metadata = metadata
-        self._columns = columns
-        self._places = _places(metadata)
-        wanted = [
-            place
-            for row_group in row_groups
-            for column in columns
-            for place in self._places_of(row_group, column)
-        ]
-        self._parts = _read(manifest, file, wanted)
-
-    def pages(self, row_group: int, column: int) -> Pages | None:
-        """Return the pages of a column chunk; None if no sound index tells of them."""
-        places = self._places_of(row_group, column)
-        if not places:
-            return None
-        column_index, offset_index = (self._parts[place] for place in places)
-        group = self._metadata.row_group(row_group)
-        chunk = group.column(column)
-        if not chunk.is_stats_set or not chunk.statistics.has_min_max:
-            # pyarrow checks that the order of values is known. An index has the same.
-            return None
-        begin = chunk.data_page_offset
-        if chunk.has_dictionary_page:
-            begin = min(begin, chunk.dictionary_page_offset)
-        bounds = page_bounds(column_index)
-        rows = page_rows(offset_index, begin, chunk.total_compressed_size, group.num_rows)
-        if bounds is None or rows is None or len(bounds[0]) != len(rows) - 1:
-            return None
-        is_null, low, high, num_nulls = bounds
-        stored = self._columns[column]
-        made = [
-            Bounds(is_null=True)
-            if is_null[page]
-            else Bounds(
-                *stored.trusted(
-                    stored.value_of_bytes(low[page]), stored.value_of_bytes(high[page])
-                ),
-                may_be_null=not num_nulls or num_nulls[page] != 0,
-            )
-            for page in range(len(is_null))
-        ]
-        return Pages(np.array(rows[:-1], np.int64), made)
-
-    def _places_of(self, row_group: int, column: int) -> list[tuple[int, int]]:
-        metadata = self._metadata
-        if len(self._places) != metadata.num_row_groups * metadata.num_columns:
-            return []
-        number = row_group * metadata.num_columns + column
-        offset, num_bytes, other_offset, other_bytes = self._places[number].tolist()
-        if min(offset, num_bytes, other_offset, other_bytes) <= 0:
-            return []
-        return [(offset, num_bytes), (other_offset, other_bytes)]
+def _pages(
+    group: pq.RowGroupMetaData,
+    leaf: int,
+    stored: StoredColumn,
+    column_index: bytes,
+    offset_index: bytes,
+) -> tuple[NDArray[np.int64], Bounds] | None:
+    """Return the first rows and the bounds of a column chunk's pages."""
+    chunk = group.column(leaf)
+    # pyarrow checks that the order of values is known. An index has the same.
+    if not chunk.is_stats_set or not chunk.statistics.has_min_max:
+        return None
+    begin = chunk.data_page_offset
+    if chunk.has_dictionary_page:
+        begin = min(begin, chunk.dictionary_page_offset)
+    found = page_bounds(column_index)
+    rows = page_rows(offset_index, begin, chunk.total_compressed_size, group.num_rows)
+    if found is None or rows is None or len(found[0]) != len(rows) - 1:
+        return None
+    is_null, low, high, num_nulls = found
+    # Pages of nulls hold no bounds, and empty bytes in their place.
+    lowest, highest = (
+        [None if null else value for null, value in zip(is_null, values, strict=True)]
+        for values in (stored.unpacked(low), stored.unpacked(high))
+    )
+    may_be_null = np.array(num_nulls) != 0 if num_nulls else np.ones(len(is_null), bool)
+    return np.array(rows[:-1], np.int64), stored.bounds(lowest, highest, may_be_null, is_null)
 
 
 def _places(metadata: pq.FileMetaData) -> NDArray[np.int64]:

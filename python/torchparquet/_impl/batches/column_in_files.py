@@ -1,0 +1,286 @@
+"""A column that the user asks for, as the files store it: its tensor, and what nulls become."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from torchparquet._impl.batches.fields import Field, Policy, Value, checked_value
+from torchparquet._impl.checks import shortened
+from torchparquet._impl.files.footers.leaf import NULL_KEY, Leaf
+from torchparquet._impl.files.schemas import Schemas
+from torchparquet.column import Column, Nulls
+from torchparquet.errors import UnsupportedColumnError, users_level
+
+
+class ColumnInFiles:
+    """A column with what files or their table say of it, where its user does not."""
+
+    def __init__(
+        self,
+        name: str,
+        column: Column,
+        schemas: Schemas,
+        find_words: Callable[[str, Column], tuple[bytes, ...]] | None,
+    ) -> None:
+        """Find the leaves of the column, about which all files must agree."""
+        self.name = name
+        self._schemas = schemas
+        if column.decode is not None:
+            names, inner = schemas.names(), f"{column.source}.bytes"
+            if column.source not in names and inner in names:
+                column = replace(column, source=inner)  # of the struct that it names
+        if column.vocab == "auto":
+            assert find_words is not None  # noqa: S101
+            column = replace(column, vocab=find_words(name, column))
+        self.column = column = self._in_one_unit(self._as_table_has_it(column))
+        self._is_words = column.vocab is not None
+        self._by_source = [self._agreed_leaves(source) for source in column.sources]
+        self._leaves = [leaf for leaves in self._by_source for leaf in leaves]
+        self._first = self._leaves[0]
+        self._has_strings = self._first.is_bytes and not self._is_words
+        self.leaves_as_values = [one for one in self._leaves if not (column.vocab and one.is_bytes)]
+
+    def _as_table_has_it(self, column: Column) -> Column:
+        """Return the column with a table's default and dtype, since files may predate both."""
+        if column.default is None:
+            defaults = {self._schemas.default_of_table(source) for source in column.sources}
+            if len(defaults) > 1:
+                raise UnsupportedColumnError(
+                    "columns of one tensor need one default in files that are older than they "
+                    f"(give Column(..., default=...)): {column.sources} have {defaults}"
+                )
+            column = replace(column, default=defaults.pop())
+        if column.dtype_name is not None or column.vocab is not None:
+            return column
+        dtype = next(filter(None, map(self._schemas.dtype_of_table, column.sources)), None)
+        return column if dtype is None else replace(column, dtype=dtype)
+
+    def _in_one_unit(self, column: Column) -> Column:
+        """Return the column with a unit that holds all times of the files, if these differ."""
+        dtype = column.dtype_name or ""
+        takes_unit = (dtype == "int64" or "float" in dtype) and column.vocab is None
+        if column.unit is not None or not takes_unit or not isinstance(column.source, str):
+            return column
+        unit = self._schemas.finest_unit(column.source)
+        if unit is None:
+            return column
+        warnings.warn(
+            "files store times in several units, which are read in the finest of them (Column(..., "
+            f"unit=...) sets one, and ends this warning): {column.source!r} is read in {unit}",
+            stacklevel=users_level(),
+        )
+        return replace(column, unit=unit)  # type: ignore[arg-type]
+
+    def _agreed_leaves(self, source: str) -> list[Leaf]:
+        """Return the leaves of a source; with a vocabulary those of nulls are strings."""
+        column = self.column
+        dtype = "uint8" if self._is_words else column.dtype_name  # before words become numbers
+        everywhere = column.default is None
+        leaves = self._schemas.agreed_leaves(source, dtype, everywhere=everywhere, unit=column.unit)
+        if self._is_words and leaves[0].holds_nulls:
+            return [replace(leaf, is_bytes=True) for leaf in leaves]
+        return leaves
+
+    def field(self, default_nulls: Nulls) -> Field:
+        """Return the tensor of a batch that the column becomes."""
+        column, first, schemas = self.column, self._first, self._schemas
+        is_words = self._is_words
+        for leaf in self._leaves:
+            if is_words and not leaf.is_bytes and leaf.kind != "partition key":
+                raise self._misfit("vocab is for strings", leaf)
+        length = self._length()
+        # A partition key whose values are all numbers has no bytes.
+        num_offsets = 0 if length else first.num_offsets - (is_words and first.is_bytes)
+        is_group = not isinstance(column.source, str)
+        if is_group and (num_offsets or any(leaf.items or leaf.num_lists for leaf in self._leaves)):
+            raise ValueError(
+                "strings, lists and binary of a fixed size cannot share a tensor with others; name "
+                f"each of them by itself, outside of the group: {self.name!r} has {self._kinds}"
+            )
+        nulls, fill, fills = self._nulls(default_nulls)
+        if column.decode is not None and not (self._has_strings and num_offsets == 1):
+            raise ValueError(f"decode is for strings and binary; {self.name!r} is {self._kinds}")
+        declared = None
+        if column.length is None and not is_group and first.num_lists and not is_words:
+            declared = schemas.declared_tensor(column.sources[0])
+        shape, order = declared or ((), ())
+        default = self._default(num_offsets)
+        added = [schemas.added_since(source) is not None for source in column.sources]
+        return Field(
+            name=self.name,
+            sources=column.sources,
+            kinds=tuple(tuple(leaf.kind for leaf in leaves) for leaves in self._by_source),
+            dtype=self._dtype,
+            width=len(column.sources) if is_group else None,
+            nulls=nulls,
+            fill=fill,
+            items=first.items,
+            default=default,
+            file_values=self._file_values(None if isinstance(default, bytes | tuple) else default),
+            num_offsets=num_offsets,
+            has_lists=first.num_lists > 0,
+            length=length,
+            words=column.words,
+            unknown=column.unknown,
+            row_bytes=max(leaf.row_bytes for leaf in self._leaves) if num_offsets else 0.0,
+            missing_is_null=default is None and any(added),  # in files older than the column
+            unit=column.unit,
+            shape=shape,
+            order=order,
+            fills=fills,
+            decoded=column.decode is not None,
+            has_strings=self._has_strings,
+            has_own_nulls=column.nulls is not None,
+        )
+
+    @property
+    def _kinds(self) -> str:
+        pairs = zip(self.column.sources, self._by_source, strict=True)
+        return shortened([f"{source!r} {leaves[0].kind}" for source, leaves in pairs])
+
+    def _misfit(self, rule: str, leaf: Leaf) -> ValueError:
+        return ValueError(f"{rule}; {self.name!r} reads {leaf.path!r}, which is {leaf.kind}")
+
+    def _length(self) -> int | None:
+        """Return the length of all lists, which the user states or files declare."""
+        column, source, is_words = self.column, self.column.source, self._is_words
+        fits = [leaf.num_lists == 1 and (is_words or not leaf.is_bytes) for leaf in self._leaves]
+        if column.length is None:
+            declares = isinstance(source, str) and all(fits)
+            return self._schemas.declared_length(str(source)) if declares else None
+        if column.stated_length is not None and not all(fits):
+            rule = "length is for lists of numbers, or of strings with a vocab"
+            raise self._misfit(rule, self._leaves[fits.index(False)])
+        return column.stated_length
+
+    @cached_property
+    def _dtype(self) -> str:
+        column = self.column
+        if column.words is not None:
+            dtype = column.dtype_name or "int64"
+            if _kind_of(dtype) is not int:
+                raise ValueError(
+                    f"numbers of words must have an integer dtype; {self.name!r} has {dtype}"
+                )
+            for code in (column.unknown, len(column.words) - 1):
+                checked_value(code, "number of a word", self.name, dtype)
+            return dtype
+        dtypes = [column.dtype_name or leaves[0].dtype for leaves in self._by_source]
+        if len(set(dtypes)) > 1:
+            shown = [f"{s!r} {dtype}" for s, dtype in zip(column.sources, dtypes, strict=True)]
+            raise ValueError(
+                "columns of one tensor must have the same dtype, or be given one by Column(..., "
+                f"dtype=...); {self.name!r} has {shortened(shown)}"
+            )
+        return dtypes[0]
+
+    def _checked(self, value: Value, what: str) -> Value:
+        return checked_value(value, what, self.name, self._dtype)
+
+    def _file_values(self, missing: Value | None) -> tuple[tuple[int | float | None, ...], ...]:
+        """Return the numbers of partition keys: by source, () or one of each file."""
+        column, schemas = self.column, self._schemas
+        codes = {word.decode(errors="replace"): i for i, word in enumerate(column.words or ())}
+
+        def number(text: str | None, source: str) -> int | float | None:
+            if text is None or text == NULL_KEY:
+                return missing if text is None else None
+            value = codes.get(text, column.unknown) if column.words else int(text)
+            return self._checked(value, f"partition key ({source})")
+
+        found: list[tuple[int | float | None, ...]] = []
+        for source in column.sources:
+            texts = schemas.partition_values(source) if schemas.is_partition_key(source) else ()
+            numbers = {text: number(text, source) for text in dict.fromkeys(texts)}
+            found.append(tuple(map(numbers.__getitem__, texts)))
+        return tuple(found) if any(found) else ()
+
+    def _default(self, num_offsets: int) -> Value | bytes | tuple[Value, ...] | None:
+        """Return the value of rows of files that lack the column, as dtype and lists demand."""
+        default: Any = self.column.default
+        words, first = self.column.words, self._first
+        if default is None:
+            return None
+        if isinstance(default, str | bytes):
+            if not all(leaf.is_bytes and leaf.num_lists == 0 for leaf in self._leaves):
+                raise ValueError(f"a default of text is for strings: {self.name!r} has {default!r}")
+            text = default.encode() if isinstance(default, str) else default
+            codes = {word: code for code, word in enumerate(words or ())}
+            code = codes.get(text, self.column.unknown)
+            return text if words is None else self._checked(code, "default")
+        is_list = isinstance(default, Sequence)
+        if is_list and not num_offsets:
+            raise ValueError(
+                "a default of several values is for lists of any length; lists of one length take a"
+                f" number for all elements: {self.name!r} has {default!r}"
+            )
+        place = f"{self.name!r} is {first.kind}, default={default!r}"
+        if num_offsets and not (is_list and first.num_lists):
+            raise ValueError(
+                "the default of a list is a list, such as default=[], that of a string a str or "
+                f"bytes: {place}"
+            )
+        if not isinstance(default, Sequence):
+            return self._checked(default, "default")
+        if default and (first.num_offsets > 1 or first.items):
+            raise ValueError(
+                f"the default of nested lists and of lists of strings is default=[]: {place}"
+            )
+        return tuple(self._checked(value, "default") for value in default)
+
+    def _nulls(self, default: Nulls) -> tuple[Policy, Value, tuple[Value | None, ...]]:
+        """Return the policy and the fill of all sources, or a fill of each."""
+        column = self.column
+        policy = default if column.nulls is None else column.nulls
+        if not isinstance(policy, Mapping | tuple):
+            return *self._policy(policy), ()
+        policies = dict(policy)
+        found = [self._policy(policies.get(source, default)) for source in column.sources]
+        if any(how == "mask" for how, _ in found):
+            raise ValueError(
+                'nulls="mask" is for all columns of a tensor; give each of them another policy: '
+                f"{self.name!r} has nulls={policies}"
+            )
+        fills = tuple(None if how == "error" else fill for how, fill in found)
+        return "fill", _kind_of(self._dtype)(0), fills
+
+    def _policy(self, policy: Nulls) -> tuple[Policy, Value]:
+        """Return one policy, and the value that it gives to nulls."""
+        kind = _kind_of(self._dtype)
+        if policy == "empty" and not self._has_strings:
+            raise ValueError(
+                'nulls="empty" is for strings; give a column of numbers a value, as in Column(..., '
+                f"nulls=0), which makes null lists empty too: {self.name!r} is {self._dtype}"
+            )
+        if self._has_strings and policy not in (None, "empty", "error", "mask"):
+            raise ValueError(
+                'nulls of strings must be "empty", "mask" or "error", which Column(..., '
+                f'nulls="empty") sets for one column: {self.name!r} is strings, nulls={policy!r}'
+            )
+        if policy is None:
+            policy = "nan" if kind is float else "error"
+        if policy == "error" or policy == "mask":
+            return policy, kind(0)
+        if policy == "empty":
+            return "fill", kind(0)
+        if policy == "nan":
+            if kind is not float:
+                raise ValueError(
+                    'nulls="nan" needs a float column (set "error", "mask" or a fill value with '
+                    f"Column(..., nulls=...)): {self.name!r} is {self._dtype}"
+                )
+            return "fill", float("nan")
+        return "fill", self._checked(policy, "fill value for nulls")
+
+
+def _kind_of(dtype: str) -> type[Value]:
+    """Return the type of Python's values of a dtype."""
+    if dtype == "bool":
+        return bool
+    return float if getattr(torch, dtype).is_floating_point else int
