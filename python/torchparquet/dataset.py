@@ -13,11 +13,10 @@ from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, r
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.checks import checked_bool, checked_int, explaining_arguments
-from torchparquet._impl.files.cache_file import CacheArgument
 from torchparquet._impl.files.discovery import SourceArgument
-from torchparquet._impl.files.footers.decryption import DecryptionArgument, file_keys
+from torchparquet._impl.files.footers.decryption import DecryptionArgument, FileKeys
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.remote.storage import StorageArguments, block_cache
+from torchparquet._impl.files.remote.storage import CacheArgument, StorageArguments
 from torchparquet._impl.functions.decoders import decoders_of
 from torchparquet._impl.functions.transforms import Processor, Transform
 from torchparquet._impl.mixing.session_dataset import SessionDataset
@@ -251,13 +250,14 @@ class ParquetDataset(SessionDataset[Batch]):
         source = Source(
             paths=paths,
             rows=RowArguments(filters=filters, rows=rows, split=split),
-            keys=file_keys(decryption_properties),
-            manifest_cache=manifest_cache,
+            keys=None if decryption_properties is None else FileKeys(decryption_properties),
             storage=StorageArguments(
-                options=storage_options,
-                filesystem=filesystem,
-                cache=block_cache(cache_dir, cache_limit),
-                share=None if membership.is_alone else membership.done_once,
+                storage_options,
+                filesystem,
+                cache_dir,
+                cache_limit,
+                manifest_cache,
+                None if membership.is_alone else membership.done_once,
             ),
             num_threads=reading.num_threads,
         )

@@ -20,7 +20,6 @@ from rich.console import Console
 from torchparquet._impl.batches.columns import resolve_columns
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.opening import source_of
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.processors import num_processors
@@ -178,7 +177,7 @@ def make_sample(
         fields.append(field if has_nulls else resolve_columns([name], kept)[0])
     file = int(kept.row_group_file[0])
     leaves = [leaf.path for leaf in kept.schemas[int(kept.file_schema[file])]]
-    stored = read_footer(kept.files[file], kept.remote).schema
+    stored = read_footer(kept.files[file], kept.listing).schema
     names = [stored.column(leaves.index(name)).path for name in columns]
     return Sample(kept, tuple(fields), names, shuffle, max_memory)
 
@@ -280,17 +279,17 @@ def _iter_batches(sample: Sample, batch_size: int) -> Iterator[Any]:
     manifest = sample.manifest
     for number in np.unique(manifest.row_group_file).tolist():
         groups = manifest.row_group_in_file[manifest.row_group_file == number].tolist()
-        with pq.ParquetFile(source_of(manifest.files[number], manifest.remote)) as file:
+        with pq.ParquetFile(manifest.listing.source(manifest.files[number])) as file:
             yield from file.iter_batches(batch_size, groups, sample.columns)
 
 
 def _row_groups(sample: Sample, batch_size: int) -> Iterator[Any]:
     """Yield batches of `read_row_group`, which a thread calls for the next one meanwhile."""
     manifest = sample.manifest
-    is_local = manifest.remote is None
+    is_local = manifest.listing.store is None
 
     def read(number: int, group: int) -> Any:
-        source = source_of(manifest.files[number], manifest.remote)
+        source = manifest.listing.source(manifest.files[number])
         with pq.ParquetFile(source, memory_map=is_local, pre_buffer=False) as file:
             return file.read_row_group(group, sample.columns)
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torchparquet._impl.batches.columns import resolve_columns
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.files.footers.plain_footer import footer_in, metadata_of
+from torchparquet._impl.files.listing import ON_DISK, Listing
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.opening import opened
 from torchparquet._impl.files.schemas import Schemas
 from torchparquet._impl.native import PageHeader, parse_page_header
 from torchparquet._impl.reading.window_limits import window_in_effect, window_memory
@@ -32,7 +32,6 @@ from torchparquet.errors import (
 
 if TYPE_CHECKING:
     from torchparquet._impl.files.footers.leaf import Leaf
-    from torchparquet._impl.files.remote.remote_files import RemoteFiles
 
 # JSON values about a tensor, and the column's field with a mask for nulls if it can be read.
 Tensor = tuple[dict[str, Any], Field | None]
@@ -163,12 +162,12 @@ def null_count(chunk: Any) -> int | None:
     return int(chunk.statistics.null_count) if known else None
 
 
-def read_footer(path: str, remote: RemoteFiles | None = None) -> Any:
+def read_footer(path: str, listing: Listing = ON_DISK) -> Any:
     """Return pyarrow's `FileMetaData`."""
     try:
-        with opened(path, remote) as file:
+        with listing.open(path) as file:
             try:
-                metadata = pq.read_metadata(path if remote is None else file)
+                metadata = pq.read_metadata(file if listing.store is not None else path)
             except pa.ArrowException:
                 # A schema that Arrow cannot express: no schema is needed here.
                 metadata = metadata_of(footer_in(file))
@@ -234,7 +233,7 @@ def read_facts(
     """Read the footers of all files, and the page headers of the wanted row groups."""
     facts = FooterFacts({}, [], Counter())
     for index, path in enumerate(manifest.files):
-        metadata = read_footer(path, manifest.remote)
+        metadata = read_footer(path, manifest.listing)
         leaves = manifest.schemas[int(manifest.file_schema[index])]
         if metadata.num_columns != len(leaves):
             raise FileChangedError(f"inspect it again, because it has changed: {path!r}")
@@ -242,7 +241,7 @@ def read_facts(
         for leaf, column in zip(leaves, columns, strict=True):
             column.kinds += [] if leaf.kind in column.kinds else [leaf.kind]
         facts.writers[metadata.created_by or "unknown"] += 1
-        with opened(path, manifest.remote) as file:
+        with manifest.listing.open(path) as file:
             for number in range(metadata.num_row_groups):
                 group, where = metadata.row_group(number), f"{path!r}, row group {number}"
                 if len(facts.row_group_bytes) in wanted:

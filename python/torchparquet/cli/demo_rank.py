@@ -21,7 +21,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from torchparquet import Column, ParquetDataset
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.opening import source_of
 from torchparquet._impl.reading.interpreter_exit import end_rank
 from torchparquet.audit import SeenRows, audit_rows, row_ids_of
 from torchparquet.errors import one_line
@@ -33,7 +32,7 @@ def expected_targets(manifest: Manifest, target: str) -> Tensor:
     """Return the target of every row as pyarrow reads it, float64 `[N]`, nulls as zeros."""
     parts = []
     for file in manifest.files:
-        source = source_of(file, manifest.remote)
+        source = manifest.listing.source(file)
         column = pq.read_table(source, columns=[target], partitioning=None).column(0)
         column = column.combine_chunks()
         if pa.types.is_temporal(column.type):

@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 from rich.console import Console
 
-from torchparquet._impl.files.discovery import find_sources
+from torchparquet._impl.files.discovery import find_files
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import walk_footers
-from torchparquet._impl.files.opening import opened, source_of
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.files.schemas import Schemas
 from torchparquet._impl.plan.epoch_plan import EpochPlan
@@ -191,7 +190,7 @@ def _failure(
 def _open_files(data: Data, advance: Advance) -> tuple[list[Manifest], list[str], list[Failure]]:
     """Read the footer of each file by itself."""
     manifests, without_rows, failures = [], [], []
-    found = find_sources(list(data.paths), data.storage, empty_files=True)
+    found = find_files(list(data.paths), data.storage, empty_files=True)
     for number, path in enumerate(found.paths):
         try:
             manifests.append(walk_footers(found.only(number))[0])
@@ -206,12 +205,11 @@ def _open_files(data: Data, advance: Advance) -> tuple[list[Manifest], list[str]
 
 def _same_files(data: Data, manifests: Sequence[Manifest]) -> Data:
     """Return the files of manifests as arguments."""
-    remote = manifests[0].remote
-    if remote is None:
+    store = manifests[0].listing.store
+    if store is None:
         return Data([manifest.files[0] for manifest in manifests], NO_STORAGE, data.columns)
-    names = [manifest.remote.names[0] for manifest in manifests if manifest.remote is not None]
-    reach = StorageArguments(filesystem=remote.storage.access().filesystem)
-    return Data(names, reach, data.columns)
+    names = [manifest.listing.names[0] for manifest in manifests]
+    return Data(names, StorageArguments(filesystem=store.filesystem), data.columns)
 
 
 def _audit_world(
@@ -261,7 +259,7 @@ class _FileDecoder:
         """Read the footer."""
         (self._path,) = manifest.files
         self._manifest, self._options = manifest, options
-        metadata = read_footer(self._path, manifest.remote)
+        metadata = read_footer(self._path, manifest.listing)
         self._groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
         self._leaves = manifest.schemas[int(manifest.file_schema[0])]
         # Numbers are names too: a column "a.valid" would collide with the mask of "a".
@@ -285,7 +283,7 @@ class _FileDecoder:
         failures += self._failures_by_pyarrow()
         pages = ColumnFacts()
         try:
-            with opened(self._path, manifest.remote) as file:
+            with manifest.listing.open(self._path) as file:
                 for number, group in enumerate(self._groups):
                     where = f"{self._path!r}, row group {number}"
                     for headers in page_headers(file, where, group, self._leaves):
@@ -356,7 +354,7 @@ class _FileDecoder:
 
     def _failures_by_pyarrow(self) -> Iterator[Failure]:
         for index, (number, group) in product(self._others, enumerate(self._groups)):
-            source = source_of(self._path, self._manifest.remote)
+            source = self._manifest.listing.source(self._path)
             options = {"pre_buffer": False, "page_checksum_verification": True}
             try:
                 with pq.ParquetFile(source, **options) as file:

@@ -12,6 +12,7 @@ from torchparquet._impl import native
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.tensors import batch_names, slab_order
 from torchparquet._impl.files.schemas import NANOSECONDS, stored_path
+from torchparquet._impl.files.store_reading import StoreReading
 from torchparquet._impl.native import ColumnSpec, DataFiles, FieldSpec, PackRequest, Vocabulary
 from torchparquet._impl.plan.share import Windows
 
@@ -170,8 +171,8 @@ class StreamParts:
         self.is_encrypted = decryption is not None
         self.reading = None
         options: dict[str, Any] = {}
-        if manifest.remote is not None:
-            self.reading = manifest.remote.connect(num_workers=num_workers)
+        if manifest.listing.store is not None:
+            self.reading = StoreReading(manifest.listing, num_workers=num_workers)
             options["remote"] = self.reading.native
         native.load_bridge()
         files = DataFiles(
@@ -179,7 +180,7 @@ class StreamParts:
             num_bytes=manifest.file_num_bytes,
             mtime_ns=manifest.file_mtime_ns,
             inode=manifest.file_inode,
-            contents=[file.content for file in manifest.memory],
+            contents=[file.content for file in manifest.listing.memory],
             decryption=decryption,
             **options,
         )

@@ -103,7 +103,7 @@ def rewrite(data: Data, output: str, options: RewriteOptions) -> dict[str, Any]:
     _check_apart(data.paths, manifest, place.root)
     with_rows = np.flatnonzero(manifest.file_num_rows).tolist()
     names = [leaf.path for leaf in manifest.schemas[int(manifest.file_schema[with_rows[0]])]]
-    schema = writing.common_schema([manifest.files[file] for file in with_rows], manifest.remote)
+    schema = writing.common_schema([manifest.files[file] for file in with_rows], manifest.listing)
     # The rows of one directory stay together.
     parts: dict[str, InputRows] = {}
     directories = np.array([_keys_of(path, place.root) for path in manifest.files])
@@ -209,7 +209,7 @@ def _check_apart(paths: Sequence[str], manifest: Manifest, output: str) -> None:
     for path in paths:
         is_directory = (
             Path(path).is_dir()
-            if manifest.remote is None
+            if manifest.listing.store is None
             else not glob.has_magic(path) and without_credentials(path) not in manifest.files
         )
         if is_directory and _is_within(output, path):

@@ -15,9 +15,8 @@ import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
+from torchparquet._impl.files.listing import Listing
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.opening import source_of
-from torchparquet._impl.files.remote.remote_files import RemoteFiles
 from torchparquet.cli.rewrite.writing import Layout
 from torchparquet.cli.screen import Advance
 from torchparquet.errors import CastError, naming, one_line, unreadable
@@ -75,12 +74,12 @@ class InputRows:
         options = {"buffer_size": _READ_BUFFER_BYTES, "page_checksum_verification": True}
         try:
             with pq.ParquetFile(
-                source_of(path, manifest.remote), pre_buffer=False, **options
+                manifest.listing.source(path), pre_buffer=False, **options
             ) as opened:
                 columns = map(opened.schema.column, range(len(opened.schema)))
                 int96 = [column.path for column in columns if column.physical_type == "INT96"]
                 if int96:
-                    _check_int96(path, number, int96, manifest.remote)
+                    _check_int96(path, number, int96, manifest.listing)
                 yield from opened.iter_batches(batch_size, [number])
         except (pa.ArrowException, OSError) as error:
             message = (
@@ -90,9 +89,9 @@ class InputRows:
             raise unreadable(error, path, message) from error
 
 
-def _check_int96(path: str, row_group: int, names: list[str], remote: RemoteFiles | None) -> None:
+def _check_int96(path: str, row_group: int, names: list[str], listing: Listing) -> None:
     """Raise if a moment does not fit nanoseconds; pyarrow would let it wrap around."""
-    source = source_of(path, remote)
+    source = listing.source(path)
     with pq.ParquetFile(source, coerce_int96_timestamp_unit="s", pre_buffer=False) as file:
         for batch in file.iter_batches(_MAX_CHECKED_ROWS, [row_group], names):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):

@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from torchparquet._impl.files.discovery import Sources
+from torchparquet._impl.files.listing import Listing
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import read_manifest, walk_footers
-from torchparquet._impl.files.remote.remote_files import RemoteFiles
-from torchparquet._impl.files.remote.storage import Storage, storage_beside
+from torchparquet._impl.files.remote.store import Store, store_beside
 from torchparquet._impl.files.remote.urls import is_remote_url, without_credentials
 from torchparquet.cli.arguments import Data
 from torchparquet.errors import naming
@@ -25,7 +24,7 @@ _BUCKETS = ".buckets"
 def output_place(path: str, data: Data) -> LocalOutput:
     """Return the place of a path or URL."""
     if is_remote_url(path):
-        return RemoteOutput(path, storage_beside(path, data.storage, data.paths))
+        return RemoteOutput(path, store_beside(path, data.storage, data.paths))
     return LocalOutput(Path(path))
 
 
@@ -107,13 +106,12 @@ def _sync(path: Path) -> None:
 class RemoteOutput(LocalOutput):
     """A directory of a store. Nothing keeps two rewrites from writing to it at once."""
 
-    def __init__(self, url: str, storage: Storage) -> None:
+    def __init__(self, url: str, store: Store) -> None:
         """Write to `url`."""
-        self._storage = storage
-        self._access = storage.access()
-        self._directory = self._access.name_of(url)
+        self._store = store
+        self._directory = store.name_of(url)
         self.shown = without_credentials(url)
-        self.root = self._access.shown(self._directory)
+        self.root = self._store.shown(self._directory)
 
     @contextmanager
     def locked(self) -> Iterator[Path]:
@@ -124,15 +122,15 @@ class RemoteOutput(LocalOutput):
 
     def names(self) -> list[str]:
         """Return the names in it, sorted."""
-        files = self._access.files_below(self._directory)
+        files = self._store.files_below(self._directory)
         return sorted(file.name.removeprefix(f"{self._directory}/") for file in files)
 
     def read_text(self, name: str) -> str | None:
         """Return the content of a file; None if there is none."""
-        entry = self._access.look_up(f"{self._directory}/{name}", afresh=True)
+        entry = self._store.look_up(f"{self._directory}/{name}", afresh=True)
         if entry is None:
             return None
-        return self._access.read(entry.name, 0, entry.num_bytes).decode()
+        return self._store.read(entry.name, 0, entry.num_bytes).decode()
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[Path]:
@@ -140,14 +138,14 @@ class RemoteOutput(LocalOutput):
         path = self._scratch / Path(name).name
         try:
             yield path
-            self._access.upload(f"{self._directory}/{name}", str(path))
+            self._store.upload(f"{self._directory}/{name}", str(path))
         finally:
             path.unlink(missing_ok=True)
 
     def manifest(self, names: Sequence[str]) -> Manifest | None:
         """Return the manifest of files; None if one is missing."""
-        found = [self._access.look_up(f"{self._directory}/{name}", afresh=True) for name in names]
+        found = [self._store.look_up(f"{self._directory}/{name}", afresh=True) for name in names]
         entries = [entry for entry in found if entry is not None]
         if len(entries) < len(found):
             return None
-        return walk_footers(Sources.of_store(RemoteFiles.of(entries, self._storage)))[0]
+        return walk_footers(Listing.of(entries, self._store))[0]

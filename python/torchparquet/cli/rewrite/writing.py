@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
-from torchparquet._impl.files.opening import source_of
-from torchparquet._impl.files.remote.remote_files import RemoteFiles
+from torchparquet._impl.files.listing import Listing
 from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW
 from torchparquet.cli.columns import read_footer
 from torchparquet.cli.rewrite.places import LocalOutput
@@ -260,14 +259,14 @@ def write_file(
             )
 
 
-def common_schema(paths: Sequence[str], remote: RemoteFiles | None) -> OutputSchema:
+def common_schema(paths: Sequence[str], listing: Listing) -> OutputSchema:
     """Return the schema of files that have the same columns, nullable if one of them is."""
-    first, first_metadata = _schema_of(paths[0], remote)
+    first, first_metadata = _schema_of(paths[0], listing)
     fields, key_values = list(first), dict(first.metadata or {})
     differing: set[bytes] = set()
     keeps_arrow_schema = False
     for path in paths:
-        schema, metadata = _schema_of(path, remote)
+        schema, metadata = _schema_of(path, listing)
         _check_same(paths[0], first, path, schema)
         fields = [
             ours.with_nullable(ours.nullable or theirs.nullable)
@@ -295,8 +294,8 @@ def common_schema(paths: Sequence[str], remote: RemoteFiles | None) -> OutputSch
     return OutputSchema(arrow, options, [column.path for column in written], changes, keys)
 
 
-def _schema_of(path: str, remote: RemoteFiles | None) -> tuple[Any, Any]:
-    with pq.ParquetFile(source_of(path, remote)) as file:
+def _schema_of(path: str, listing: Listing) -> tuple[Any, Any]:
+    with pq.ParquetFile(listing.source(path)) as file:
         return file.schema_arrow, file.metadata
 
 
