@@ -94,12 +94,12 @@ def order_drawing() -> str:
 
 def _draw_share(drawing: Drawing, label: str, share: Share) -> None:
     drawing.label(label)
-    assert share.windows is not None  # noqa: S101
     x, chunk = LEFT, 0
-    for count in share.windows.num_chunks.tolist():
+    chunks, counts = share.in_windows()
+    for count in counts.tolist():
         drawing.caption(x, "window" if count > 1 else "window of one")
         for place in range(chunk, chunk + count):
-            x = drawing.cells(x, [int(share.row_group[place])] * int(share.num_rows[place])) + 2
+            x = drawing.cells(x, [int(chunks.row_group[place])] * int(chunks.num_rows[place])) + 2
         chunk += count
         x += 2 * GAP
     drawing.step(44)
