@@ -302,6 +302,10 @@ def test_set_weights_is_for_the_next_epoch_and_of_the_state(paths: list[Path]) -
     resumed = open_mix(paths, (1, 2, 3), stopping="all_exhausted")
     resumed.load_state_dict(state)
     assert [ids_by_batch(resumed) for _ in range(2)] == [rest, ids_by_batch(after)]
+    resumed.load_state_dict(state)
+    resumed.set_weights([1, 0, 0])
+    mixed.load_state_dict(resumed.state_dict())
+    assert mixed.weights == [1, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -326,18 +330,23 @@ def test_states_of_another_mix_are_refused(
         open_mix(paths).load_state_dict("state")
 
 
-@pytest.mark.parametrize("damage", ["seed", "weights", "next_weights", "sources", "counts"])
+@pytest.mark.parametrize(
+    "damage", ["format", "seed", "weights", "next_weights", "sources", "counts"]
+)
 def test_damaged_states_are_refused(paths: list[Path], damage: str) -> None:
     mixed = open_mix(paths)
     next(iter(mixed))
     state = mixed.state_dict()
     if damage == "counts":
         state["progress"]["counts"].pop()
+    elif damage == "format":
+        state["format"] = 1
     elif damage == "weights":
         state[damage].pop()
     else:
         del state[damage]
-    with pytest.raises(ValueError, match=r"mix|data sets"):
+    message = r"format 2, got format 1.*another release" if damage == "format" else "mix|data sets"
+    with pytest.raises(ValueError, match=message):
         open_mix(paths).load_state_dict(state)
 
 
@@ -430,12 +439,6 @@ def test_rows_of_a_mix_are_not_mixed_on_several_ranks(paths: list[Path]) -> None
         next(iter(mixed))
 
 
-def counting(number: int, num_batches: int, **options: Any) -> ParquetDataset:
-    """Batches of one row each, or of as many as `batch_size` says."""
-    table = pa.table({"id": np.arange(num_batches) + 1000 * number})
-    return ParquetDataset(table, **({"batch_size": 1} | options))
-
-
 # Other data sets, workers, arguments
 
 
@@ -501,14 +504,15 @@ def test_a_mix_leaves_its_data_sets_alone(paths: list[Path], rows: dict[str, Any
 
 @pytest.mark.filterwarnings("ignore:this epoch has no step")
 def test_without_a_batch() -> None:
-    def none() -> ParquetDataset:
-        return counting(0, 2, batch_size=3, drop_last=True)
-
-    assert ids_by_batch(mix([none(), counting(1, 3)])) in ([], [[1000]])
-    found = ids_by_batch(mix([none(), counting(1, 3)], stopping="all_exhausted"))
-    assert found == [[1000], [1001], [1002]]
+    tables = [pa.table({"id": ids}) for ids in ([0, 1], [1000, 1001, 1002])]
+    datasets = [
+        ParquetDataset(tables[0], batch_size=3, drop_last=True),
+        ParquetDataset(tables[1], batch_size=1),
+    ]
+    assert ids_by_batch(mix(datasets)) in ([], [[1000]])
+    assert ids_by_batch(mix(datasets, stopping="all_exhausted")) == [[1000], [1001], [1002]]
     with pytest.raises(ValueError, match="must have batches"):
-        next(iter(mix([none(), counting(1, 3)], stopping="repeat")))
+        next(iter(mix(datasets, stopping="repeat")))
 
 
 @pytest.mark.parametrize(

@@ -335,16 +335,6 @@ def test_seek_goes_to_a_whole_batch(paths: Any) -> None:
     assert rows_in([next(batches)]) == [whole[3]]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "rows one by one"])
-def test_a_state_of_a_release_before_is_refused(paths: Any, kind: str) -> None:
-    mixed = open_mix(paths, kind)
-    dataset = mixed.unbatched() if kind == "rows one by one" else mixed
-    state = dataset.state_dict()
-    (state["state"] if dataset is not mixed else state)["format"] = 1
-    with pytest.raises(ValueError, match=r"format 2, got format 1.*another release"):
-        dataset.load_state_dict(state)
-
-
 # DataLoader workers
 
 

@@ -92,10 +92,6 @@ def meet(notes: Any, seconds: float = 30) -> list[Any]:
         return list(pool.map(join, ranks))
 
 
-def test_ranks_that_agree_begin() -> None:
-    assert meet(notes(4, 4, 4)) == ["begun 0", "begun 1", "begun 2"]
-
-
 def test_all_ranks_raise_the_same_error() -> None:
     errors = meet(notes(4, 4, 6))
     assert {type(error) for error in errors} == {RankMismatchError}

@@ -128,6 +128,13 @@ def check_states() -> None:
                 assert "each rank needs its own" in str(error)  # noqa: PT017
             else:
                 raise AssertionError("all ranks went on from one state")
+    first_rows = iter(open_dataset().unbatched())
+    found = [int(next(first_rows)["row.id"]) for _ in range(BATCH + 1 + rank)]
+    rows = open_dataset().unbatched()
+    rows.load_state_dict(first_rows.state_dict())
+    found += [int(row["row.id"]) for row in rows]
+    check_rows = sorted(row for of_rank in gathered(found) for row in of_rank)
+    assert check_rows == list(range(rows.dataset.manifest.num_rows))
 
 
 def check_given_store() -> None:

@@ -39,66 +39,39 @@ def make(folder: str, order: str) -> ParquetDataset:
     return ParquetDataset(folder, columns=COLUMNS, seed=2, row_ids=True, **options)
 
 
-# A pass under each protocol, all in the words `__next__`, `get_state` and `set_state`
+PROTOCOLS = ("iterator", "data set", "loader", "node")
 
 
-class OfIterator:
-    """By the state of the iterator, which is one and the same throughout."""
+class Run:
+    """A pass by the states of an iterator, or of what has them, which makes a new one go on."""
 
-    def __init__(self, dataset: ParquetDataset) -> None:
-        self._batches = iter(dataset)
-
-    def __iter__(self) -> OfIterator:
-        return self
-
-    def __next__(self) -> dict[str, Any]:
-        return next(self._batches)
+    def __init__(self, dataset: ParquetDataset, protocol: str) -> None:
+        source: Any = dataset
+        if protocol == "loader":
+            stateful = pytest.importorskip("torchdata.stateful_dataloader")
+            source = stateful.StatefulDataLoader(dataset, batch_size=None)
+        elif protocol == "node":
+            source = pytest.importorskip("torchdata.nodes").IterableWrapper(dataset)
+        self.batches = iter(source)
+        self._stateful = self.batches if protocol == "iterator" else source
 
     def get_state(self) -> dict[str, Any]:
-        return self._batches.state_dict()
+        state: dict[str, Any] = self._stateful.state_dict()
+        return state
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self._batches.load_state_dict(state)
+        if hasattr(self._stateful, "reset"):
+            self._stateful.reset(state)
+            return
+        self._stateful.load_state_dict(state)
+        if self._stateful is not self.batches:
+            self.batches = iter(self._stateful)
 
 
-class OfDataset(OfIterator):
-    """By the state of the data set, or of a loader, of which a new iterator goes on."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-        super().__init__(dataset)
-
-    def get_state(self) -> Any:
-        return self._dataset.state_dict()
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self._dataset.load_state_dict(state)
-        self._batches = iter(self._dataset)
-
-
-class OfNode(OfIterator):
-    """By the state of a node of torchdata, which is made to go on by `reset`."""
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self._batches.reset(state)  # type: ignore[attr-defined]
-
-
-def of_loader(dataset: ParquetDataset) -> OfDataset:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader")
-    return OfDataset(stateful.StatefulDataLoader(dataset, batch_size=None))
-
-
-def of_node(dataset: ParquetDataset) -> OfNode:
-    return OfNode(pytest.importorskip("torchdata.nodes").IterableWrapper(dataset))
-
-
-PROTOCOLS = {"iterator": OfIterator, "data set": OfDataset, "loader": of_loader, "node": of_node}
-
-
-def history(run: OfIterator) -> tuple[list[str], list[dict[str, Any]]]:
+def history(run: Run) -> tuple[list[str], list[dict[str, Any]]]:
     """Return the digest of every batch, and the states before each of them and at the end."""
     digests, states = [], [run.get_state()]
-    for batch in run:
+    for batch in run.batches:
         digests.append(digest_of_batch(batch))
         states.append(run.get_state())
     assert len(digests) > 5
@@ -119,41 +92,41 @@ def order(request: Any) -> Any:
 @pytest.mark.mostly_long(every=5)
 def test_the_rest_after_every_state(folder: str, order: str, protocol: str) -> None:
     """Each state is loaded into a data set that has never read, and read on to the end."""
-    digests, states = history(PROTOCOLS[protocol](make(folder, order)))
+    digests, states = history(Run(make(folder, order), protocol))
     for place in scrambled(len(digests)):
-        run = PROTOCOLS[protocol](make(folder, order))
+        run = Run(make(folder, order), protocol)
         run.set_state(states[place])
-        assert list(map(digest_of_batch, run)) == digests[place:], place
+        assert list(map(digest_of_batch, run.batches)) == digests[place:], place
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.mostly_long(every=5)
 def test_one_pass_is_restored_again_and_again(folder: str, order: str, protocol: str) -> None:
     """Forth and back, twice to the same place, after no batch, some, or all that are left."""
-    run = PROTOCOLS[protocol](make(folder, order))
+    run = Run(make(folder, order), protocol)
     digests, states = history(run)
     places = scrambled(len(digests))
     for number, place in enumerate([*places, *places[::-1]]):
         run.set_state(states[place])
         length = (0, 1, 3, len(digests))[number % 4]
-        read = list(map(digest_of_batch, islice(run, length)))
+        read = list(map(digest_of_batch, islice(run.batches, length)))
         assert read == digests[place : place + length], place
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_states_stay_as_they_were_taken(folder: str, order: str, protocol: str) -> None:
     """Reading on does not change them, all are alike, and going on from one gives it again."""
-    run = PROTOCOLS[protocol](make(folder, order))
+    run = Run(make(folder, order), protocol)
     written, outlines = [json.dumps(run.get_state())], {outline(run.get_state())}
     kept = [run.get_state()]
-    for _ in run:
+    for _ in run.batches:
         kept.append(run.get_state())
         written.append(json.dumps(kept[-1]))
         outlines.add(outline(kept[-1]))
     assert [json.dumps(state) for state in kept] == written
     if protocol != "loader":  # whose own fields are torchdata's
         assert len(outlines) == 1
-    restored = PROTOCOLS[protocol](make(folder, order))
+    restored = Run(make(folder, order), protocol)
     for place in scrambled(len(kept) - 1):
         restored.set_state(kept[place])
         assert json.dumps(restored.get_state()) == written[place]

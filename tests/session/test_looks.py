@@ -42,7 +42,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("look", [lambda dataset: next(iter(dataset)), broken_off])
+@pytest.mark.parametrize("look", [iter, lambda dataset: next(iter(dataset)), broken_off])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_look_takes_no_epoch(kind: str, look: Callable[[Any], Any]) -> None:
     looked, other = KINDS[kind](), KINDS[kind]()

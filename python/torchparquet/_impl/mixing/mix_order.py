@@ -59,8 +59,8 @@ class MixProgress:
 
     @staticmethod
     def read(value: dict[str, Any]) -> MixProgress:
-        """Return the progress in a dict by `to_dict`; older releases wrote more keys."""
-        known = {name: item for name, item in value.items() if name != "sizes"}
+        """Return the progress in a dict by `to_dict`."""
+        known = dict(value)
         try:
             for name in ("active", "counts", "rounds", "delivered"):
                 known[name] = tuple(known.get(name, ()))

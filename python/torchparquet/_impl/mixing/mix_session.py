@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -36,36 +37,20 @@ class Ended:
 
 @dataclass(frozen=True)
 class MixPosition:
-    """The position of a mix.
+    """The position of a mix, or a state that was read.
 
     Attributes:
         options: Those of the mix, with the weights of this epoch.
         places: The place of each data set that takes part, or `Ended`; None of one that does not.
+            Those of a state are the states of data sets, or None where an epoch begins.
         num_batches: Batches of the present round of each data set; empty if rows are mixed.
+        skipped: Rows of the next batch that were delivered one by one, and the world of then.
     """
 
     progress: MixProgress
     options: MixOptions
     places: tuple[Any, ...]
     num_batches: tuple[int, ...] = ()
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the mix."""
-        return self.progress.epoch
-
-
-@dataclass(frozen=True)
-class MixState:
-    """A state that was read.
-
-    Attributes:
-        skipped: Rows of the next batch that were delivered one by one, and the world of then.
-    """
-
-    value: dict[str, Any]
-    progress: MixProgress
-    options: MixOptions
     skipped: tuple[int, Any] = (0, None)
 
     @property
@@ -148,53 +133,48 @@ class MixSession(Session[MixPosition]):
         iterator.begin()
         return iterator
 
-    def first_of(self, epoch: int, worker: _Worker = None) -> MixPosition:
-        """Return the start of an epoch."""
-        return self._resolved(None, epoch, worker)
+    def placed(self, state: Any, epoch: int, worker: _Worker = None) -> MixPosition:
+        """Return where a state leads to; the start of an epoch if it is None."""
+        start = None if state is None else Start(None, self.read_state(state))
+        return self._resolved(start, epoch, worker)
 
-    def position_of(self, state: Any, worker: _Worker = None) -> MixPosition:
-        """Return where a state leads to."""
-        return self._resolved(self.read_state(state), 0, worker)
+    def _resolved(self, start: Start | None, epoch: int, worker: _Worker) -> MixPosition:
+        def place(number: int, state: Any, of_epoch: int) -> Any:
+            return self.members[number].placed(state, of_epoch, worker)
 
-    def _resolved(self, state: MixState | None, epoch: int, worker: _Worker) -> MixPosition:
-        def place(number: int, source: Any, round_epoch: int) -> Any:
-            member = self.members[number]
-            if source is None:
-                return member.first_of(round_epoch, worker)
-            return member.position_of(source, worker)
+        return self.resolved(start, epoch, place, worker)
 
-        return self.placed(state, epoch, place, worker)
-
-    def placed(
+    def resolved(
         self,
-        state: MixState | None,
+        start: Start | None,
         epoch: int,
         place: Callable[[int, Any, int], Any],
         worker: _Worker = None,
     ) -> MixPosition:
-        """Return the start of an epoch, or where a state leads to.
+        """Return where an iteration begins.
 
         `place` returns the place of a data set, from its number, its state if there is one, and the
         epoch of its present round.
         """
-        options, sources = self.options, None
-        if state is None:
-            progress = MixProgress.begin(epoch, options.weights)
-        else:
-            options, progress, sources = state.options, state.progress, state.value["sources"]
-        places: list[Any] = [None] * len(self.members)
-        is_of_rows = options.batch_size is not None
+        at = self._first(epoch) if start is None or start.state is None else start.state
+        progress, places = at.progress, [None] * len(self.members)
+        is_of_rows = at.options.batch_size is not None
         for number in () if progress.over else progress.active:
-            source = None if sources is None else sources[number]
-            state_of_source = source["state"] if source is not None and is_of_rows else source
-            at = place(number, state_of_source, progress.epoch_of(number))
-            if at.epoch != progress.epoch_of(number):
-                at = Ended(source)
+            source = at.places[number]
+            state = source["state"] if source is not None and is_of_rows else source
+            found = place(number, state, progress.epoch_of(number))
+            if found.epoch != progress.epoch_of(number):
+                found = Ended(source)
             elif is_of_rows:
-                at = (at, 0 if source is None else source.get("used", 0))
-            places[number] = at
-        position = MixPosition(progress, options, tuple(places))
+                found = (found, 0 if source is None else source.get("used", 0))
+            places[number] = found
+        position = MixPosition(progress, at.options, tuple(places))
         return position if progress.over else self.mixing.begun(self, position, worker)
+
+    def _first(self, epoch: int) -> MixPosition:
+        """Return the state of the start of an epoch."""
+        progress = MixProgress.begin(epoch, self.options.weights)
+        return MixPosition(progress, self.options, (None,) * len(self.members))
 
     def epoch_after(self, start: Start | None) -> int:
         """Return the epoch that the next iteration reads."""
@@ -217,9 +197,8 @@ class MixSession(Session[MixPosition]):
             positions = [live.first]
         else:
             workers: list[_Worker] = [(worker, num_workers) for worker in range(num_workers)]
-            start, epoch = self.next_start(), self._ledger.next_epoch
-            state = None if start is None else start.state
-            positions = [self._resolved(state, epoch, of) for of in workers or [None]]
+            at = self.next_start(), self._ledger.next_epoch
+            positions = [self._resolved(*at, of) for of in workers or [None]]
         if self._counted[0] != positions:
             drawn = positions[0].progress.num_drawn
             before = -(-drawn // (self.options.batch_size or 1))
@@ -240,9 +219,8 @@ class MixSession(Session[MixPosition]):
 
     def state_of_start(self, start: Start | None) -> dict[str, Any]:
         """Return the state of the next iteration's beginning."""
-        if start is not None and start.state is not None:
-            return dict(copied(start.state.value))
-        return self._state_of_epoch(self._ledger.next_epoch)
+        state = None if start is None else start.state
+        return self._dumped(state or self._first(self._ledger.next_epoch))
 
     def state_of(self, position: MixPosition) -> dict[str, Any]:
         """Return the state of a position."""
@@ -253,24 +231,20 @@ class MixSession(Session[MixPosition]):
             member, place = self.members[number], position.places[number]
             ended = place.batch.mark if isinstance(place, RowPlace) else place
             if isinstance(ended, Ended):
-                sources[number] = copied(ended.state)
+                sources[number] = ended.state
             elif isinstance(place, RowPlace):
                 sources[number] = place.state(member)
             else:
                 sources[number] = member.state_of(place)
-        return self._dumped(position.options, position.progress, sources)
+        return self._dumped(replace(position, places=tuple(sources)))
 
     def _state_after(self, position: MixPosition) -> dict[str, Any]:
         """Return the state after the last batch of an epoch."""
         if in_worker():
             # The loader itself begins the next epoch after all workers have ended.
             progress = replace(position.progress, over=True)
-            return self._dumped(position.options, progress, None)
-        return self._state_of_epoch(position.epoch + 1)
-
-    def _state_of_epoch(self, epoch: int) -> dict[str, Any]:
-        progress = MixProgress.begin(epoch, self.options.weights)
-        return self._dumped(self.options, progress, None)
+            return self._dumped(replace(position, progress=progress, places=()))
+        return self._dumped(self._first(position.epoch + 1))
 
     def state_of_row(self, position: MixPosition, used: int, taken: int) -> dict[str, Any]:
         """Return the state before a batch, and how many of its rows were taken."""
@@ -289,16 +263,14 @@ class MixSession(Session[MixPosition]):
         else:
             self.load(read)
 
-    def _dumped(
-        self, options: MixOptions, progress: MixProgress, sources: list[Any] | None
-    ) -> dict[str, Any]:
+    def _dumped(self, state: MixPosition) -> dict[str, Any]:
         return {
             "format": _FORMAT,
             **self._identity(),
-            "weights": [str(weight) for weight in options.weights],
+            "weights": [str(weight) for weight in state.options.weights],
             "next_weights": [str(weight) for weight in self.options.weights],
-            "progress": progress.to_dict(),
-            "sources": sources,
+            "progress": state.progress.to_dict(),
+            "sources": copy.deepcopy(list(state.places)) if any(state.places) else None,
         }
 
     def _identity(self) -> dict[str, Any]:
@@ -311,7 +283,7 @@ class MixSession(Session[MixPosition]):
             "batch_size": options.batch_size,
         }
 
-    def read_state(self, state: Any) -> MixState:
+    def read_state(self, state: Any) -> MixPosition:
         """Read a state, after a check that it is that of a mix like this one, weights aside."""
         if not isinstance(state, dict):
             raise TypeError(f"state must be a dict, got {type(state).__name__}")
@@ -341,15 +313,9 @@ class MixSession(Session[MixPosition]):
         if set(sizes) != {num}:
             raise ValueError(f"state must be of {num} data sets throughout, got {sizes}")
         options = replace(self.options, weights=_fractions(state["weights"]))
-        return MixState(copied(state), progress, options)
+        sources = state["sources"] or [None] * num
+        return MixPosition(progress, options, tuple(copy.deepcopy(sources)))
 
 
 def _fractions(texts: Sequence[str]) -> tuple[Fraction, ...]:
     return tuple(Fraction(text) for text in texts)
-
-
-def copied(value: Any) -> Any:
-    """Return a copy of dicts and lists, so that the state cannot change."""
-    if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    return [copied(item) for item in value] if isinstance(value, list) else value

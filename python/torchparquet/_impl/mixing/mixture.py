@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,16 +42,12 @@ class Mixture(SessionIterator[Batch, MixPosition]):
 
     def _first_position(self) -> MixPosition:
         session = self._session
-
-        def begun(start: Start | None, epoch: int) -> MixPosition:
-            return session.placed(None if start is None else start.state, epoch, self._lead)
-
         if self.led_at is None:
-            self.first = session.begin(self.progress, begun)
+            self.first = session.begin(self.progress, partial(session.resolved, place=self._lead))
         else:
             state, epoch = self.led_at
-            read = None if state is None else session.read_state(state)
-            self.first = session.placed(read, epoch, self._lead)
+            start = None if state is None else Start(None, session.read_state(state))
+            self.first = session.resolved(start, epoch, self._lead)
         return self.first
 
     def _lead(self, number: int, state: Any, epoch: int) -> Any:
@@ -210,7 +207,7 @@ def _with_rounds(
     for number in position.progress.active:
         epoch = position.progress.epoch_of(number)
         if position.places[number].epoch != epoch:
-            place = session.members[number].first_of(epoch, worker)
+            place = session.members[number].placed(None, epoch, worker)
             order.num_batches[number] = _left(session, number, place, worker)
             position = replace(
                 position,

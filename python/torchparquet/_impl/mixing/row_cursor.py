@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchparquet._impl.batches.batch_rows import check_rows, num_rows_of, sliced
 from torchparquet._impl.batches.tensors import Batch
+from torchparquet._impl.session.planner import Place
 
 if TYPE_CHECKING:
     from torchparquet._impl.mixing.mix_session import Member
@@ -160,7 +161,9 @@ class RowCursor:
         num_rows = num_rows_of(batch)
         record = replace(following, num_rows=num_rows, after=after)
         if after.epoch != following.mark.epoch:
-            mark: Any = self._session.first_of(after.epoch)
+            mark: Any = self._session.placed(None, after.epoch)
+            if isinstance(mark, Place):
+                mark = mark._replace(claims=after.claims)
             record = replace(record, mark=mark, rows_before=0, end=self._session.rows(mark)[1])
         held = (*read.held, (record, batch))
         self._read = _Read(held, _following(record, record.rows_before + num_rows))

@@ -172,7 +172,7 @@ class RowMixture(Mixture):
 
     def _with_round_begun(self, position: MixPosition, number: int) -> MixPosition:
         member = self._session.members[number]
-        mark: Any = member.first_of(position.progress.epoch_of(number))
+        mark: Any = member.placed(None, position.progress.epoch_of(number))
         # Skips one number: the first batch of an epoch does not follow the last of another.
         before = position.places[number].batch.number
         place = RowPlace(BatchRecord(before + 2, mark, 0, member.rows(mark)[1]), 0)

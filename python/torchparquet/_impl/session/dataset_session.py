@@ -215,13 +215,13 @@ class DatasetSession(Session[Place]):
         topology = self.topology()
         return [[topology.world_size, topology.num_workers]]
 
-    def first_of(self, epoch: int, worker: tuple[int, int] | None = None) -> Place:
-        """Return the start of an epoch, here or in another worker: its number, of how many."""
-        return self.planner.begin(epoch, self.topology(worker))
+    def placed(self, state: Any, epoch: int, worker: tuple[int, int] | None = None) -> Place:
+        """Return where a state leads to; the start of an epoch if it is None.
 
-    def position_of(self, state: Any, worker: tuple[int, int] | None = None) -> Place:
-        """Return where a state of a mix's source leads to; one of rows is in a dict of its own."""
-        return self._resolved(Start(None, self.read_state(state)), 0, self.topology(worker))
+        `worker` is another worker than this process: its number, of how many.
+        """
+        start = None if state is None else Start(None, self.read_state(state))
+        return self._resolved(start, epoch, self.topology(worker))
 
     def next_place(self, topology: Topology | None = None) -> Place:
         """Return where the next iteration begins in a world; None for the present one."""
@@ -237,9 +237,7 @@ class DatasetSession(Session[Place]):
                 of = os.getpid(), place.epoch, place.claims.before
                 self.looked_at = of, place.claims
             return place
-        state, epoch = iteration.led_at
-        start = None if state is None else Start(None, self.read_state(state))
-        return self._resolved(start, epoch, topology)
+        return self.placed(*iteration.led_at)
 
     def _resolved(self, start: Start | None, epoch: int, topology: Topology) -> Place:
         if start is None or start.state is None:
@@ -345,19 +343,15 @@ class DatasetSession(Session[Place]):
 
     def state_of(self, position: Place) -> dict[str, Any]:
         """Return the state of a place."""
-        state = self.planner.state_of(position, _own_worker())
-        if self.is_dynamic:
-            state = replace(state, rank=self.topology().rank)
-        return dump(state, self._identity)
+        return self._dumped(self.planner.state_of(position, _own_worker()))
 
     def state_of_row(self, position: Place, used: int, taken: int) -> dict[str, Any]:
-        """Return a state for mixes of rows: within a batch, and after rows of the epoch."""
-        return {"state": self.state_after_rows(position, taken)}
+        """Return a state for mixes of rows: of a place's epoch after `taken` rows of the world."""
+        return {"state": self._dumped(self.planner.state_of_row(position, taken, _own_worker()))}
 
-    def state_after_rows(self, position: Place, num_rows: int) -> dict[str, Any]:
-        """Return the state of a place's epoch after `num_rows` rows of the present world."""
-        state = self.planner.state_of_row(position, num_rows, _own_worker())
-        return dump(state, self._identity)
+    def _dumped(self, state: State) -> dict[str, Any]:
+        own = replace(state, rank=self.topology().rank) if self.is_dynamic else state
+        return dump(own, self._identity)
 
     def read_state(self, state: Any) -> State:
         """Return what a state, or one of rows, says; see `parse`."""
