@@ -156,6 +156,10 @@ class MixSession(Session[MixPosition]):
         """Return the start of an epoch."""
         return self._resolved(None, epoch, worker)
 
+    def start_of(self, position: MixPosition) -> MixPosition:
+        """Return the start of a position's epoch."""
+        return self.first_of(position.epoch)
+
     def position_of(self, state: Any, worker: _Worker = None) -> MixPosition:
         """Return where a state leads to."""
         return self._resolved(self.read_state(state), 0, worker)

@@ -177,7 +177,7 @@ class RowCursor:
         num_rows = num_rows_of(batch)
         record = replace(following, num_rows=num_rows, after=after)
         if after.epoch != following.mark.epoch:
-            mark: Any = self._session.first_of(after.epoch)
+            mark: Any = self._session.start_of(after)
             record = replace(record, mark=mark, rows_before=0, end=self._session.rows(mark)[1])
         held = (*read.held, _Held(record, batch))
         self._read = _Read(held, _following(record, record.rows_before + num_rows))

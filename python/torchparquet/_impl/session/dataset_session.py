@@ -219,6 +219,10 @@ class DatasetSession(Session[Place]):
         """Return the start of an epoch, here or in another worker: its number, of how many."""
         return self.planner.begin(epoch, self.topology(worker))
 
+    def start_of(self, position: Place) -> Place:
+        """Return the start of a position's epoch, with what was taken of it."""
+        return self.first_of(position.epoch)._replace(claims=position.claims)
+
     def position_of(self, state: Any, worker: tuple[int, int] | None = None) -> Place:
         """Return where a state of a mix's source leads to; one of rows is in a dict of its own."""
         return self._resolved(Start(None, self.read_state(state)), 0, self.topology(worker))
