@@ -40,6 +40,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"batch_size": 1000},
     {"batch_size": None},
     {"drop_last": True},
+    {"batch_size": 1000, "drop_last": True, "num_epochs": None},
     {"num_epochs": 3},
     {"limit_steps": 4, "num_epochs": 2},
     {"shuffle": True, "seed": 5, "num_epochs": 2, "shuffle_window": 0},
