@@ -349,7 +349,9 @@ class DatasetSession(Session[Place]):
 
     def state_of(self, position: Place) -> dict[str, Any]:
         """Return the state of a place."""
-        state = self.planner.state_of(position, _own_worker())
+        return self._dumped(self.planner.state_of(position, _own_worker()))
+
+    def _dumped(self, state: State) -> dict[str, Any]:
         if self.is_dynamic:
             state = replace(state, rank=self.topology().rank)
         return dump(state, self._identity)
@@ -360,8 +362,7 @@ class DatasetSession(Session[Place]):
 
     def state_after_rows(self, position: Place, num_rows: int) -> dict[str, Any]:
         """Return the state of a place's epoch after `num_rows` rows of the present world."""
-        state = self.planner.state_of_row(position, num_rows, _own_worker())
-        return dump(state, self._identity)
+        return self._dumped(self.planner.state_of_row(position, num_rows, _own_worker()))
 
     def read_state(self, state: Any) -> State:
         """Return what a state, or one of rows, says; see `parse`."""
