@@ -227,6 +227,23 @@ def test_within_a_rank_the_row_groups_stay_and_their_order_does_not(data: Any) -
     assert len({tuple(groups) for groups in read}) > 1
 
 
+def test_the_order_within_a_rank_never_changes() -> None:
+    # Row groups without rows have places in it, also at the end of what a share is dealt.
+    rows = np.array([20, 1, 15, 2, 9, 3, 8, 0, 7, 0])
+    found = []
+    for epoch in range(3):
+        options = PlanOptions(
+            4, shuffle=True, seed=3, epoch=epoch, world_size=2, order=Order(within_rank=True)
+        )
+        chunks = EpochPlan(rows, options).share(1).chunks.without_empty()
+        found.append(chunks.row_group.tolist())
+    assert found == [
+        [2, 4, 6, 1, 3, 8, 5, 8],
+        [2, 5, 6, 1, 4, 3, 8, 8],
+        [8, 2, 5, 4, 3, 6, 1, 8],
+    ]
+
+
 def test_balance_by_bytes(tmp_path: Path) -> None:
     """Few heavy row groups and many light ones: equal bytes, all rows once."""
     rng = np.random.default_rng(0)

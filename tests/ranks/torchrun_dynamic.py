@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -137,6 +137,22 @@ def check_states() -> None:
     assert check_rows == list(range(rows.dataset.manifest.num_rows))
 
 
+def check_states_of_rows() -> None:
+    """The same for rows one by one, on into the next epoch."""
+    found: list[int] = []
+    state = None
+    for count in (7, 40, None):
+        rows = open_dataset(num_epochs=2).unbatched()
+        if state is not None:
+            rows.load_state_dict(state)
+        stream = iter(rows)
+        found += [int(row["row.id"]) for row in islice(stream, count)]
+        state = stream.state_dict()
+        dist.barrier()
+    everything = [row for of_rank in gathered(found) for row in of_rank]
+    assert sorted(everything) == sorted(2 * list(range(open_dataset().manifest.num_rows)))
+
+
 def check_given_store() -> None:
     """Those that are given a store share the rows, whatever their ranks are said to be."""
     store = dist.PrefixStore("given", dist.distributed_c10d._get_default_store())  # type: ignore[attr-defined]
@@ -177,6 +193,7 @@ def main() -> None:
     check_passes()
     check_passes_out_of_step()
     check_states()
+    check_states_of_rows()
     check_given_store()
     check_groups()
     dist.destroy_process_group()

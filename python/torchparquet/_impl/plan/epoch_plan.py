@@ -133,7 +133,10 @@ class EpochPlan:
         """Return the chunks that share `index` was dealt."""
         index = checked_int("index", index, 0, self.num_shares)
         part, options = self._division.part(index), self.options
-        chunks = self._dealt.chunks(index).rows(0, part[0]).then(part[1])
+        chunks = self._dealt.chunks(index)
+        if part[0] < self._dealt.totals[index]:
+            chunks = chunks.rows(0, part[0])
+        chunks = chunks.then(part[1])
         if options.order.within_rank:
             chunks = order_within_share(chunks.without_empty_tail(), options, index)
             part = 0, chunks

@@ -57,6 +57,7 @@ class Iteration(SessionIterator[Batch, Place]):
         self._num_rows_read: int | None = None
         self._topology: Topology | None = None
         self._noted = self._middle = -1
+        self._num_empty = 0  # epochs in a row
         self._asked_at = 0.0
         session.follow(self)
 
@@ -77,22 +78,22 @@ class Iteration(SessionIterator[Batch, Place]):
         return fetched
 
     def _fetch(self) -> tuple[Batch, Place]:
-        place = self._settled()
-        if place.steps >= place.end:
-            place = self._go_to(place)
-        if place.steps == self._middle:
-            self._session.rank_check.check_epoch(place.epoch)
-        stream = self._stream
-        assert stream is not None  # noqa: S101
-        batch = next(stream, None)
-        if batch is None and place.claims is not None:
-            # Nobody knew where the epoch ends for this rank.
-            self.progress.position = place._replace(end=place.steps)
-            return self._fetch()
-        if batch is None:
-            raise RuntimeError(
-                f"the epoch ended after {place.steps} batches of {place.end} that were planned"
-            )
+        place, batch = self._settled(), None
+        while batch is None:
+            if place.steps >= place.end:
+                place = self._go_to(place)
+            if place.steps == self._middle:
+                self._session.rank_check.check_epoch(place.epoch)
+            stream = self._stream
+            assert stream is not None  # noqa: S101
+            batch = next(stream, None)
+            if batch is None and place.claims is None:
+                raise RuntimeError(
+                    f"the epoch ended after {place.steps} batches of {place.end} that were planned"
+                )
+            if batch is None:
+                # Nobody knew where the epoch ends for this rank.
+                self.progress.position = place = place._replace(end=place.steps)
         reader = stream.reader
         if reader.wants_next:
             reader.announce(self._session.streams.shares_to_read(self._next_shares(place)))
@@ -217,14 +218,14 @@ class Iteration(SessionIterator[Batch, Place]):
     def _with_steps(self, place: Place) -> Place:
         """Return the place, or the start of the next epoch of this iteration that has a batch."""
         session = self._session
-        num_epochs, num_empty = session.num_epochs, 0
+        num_epochs = session.num_epochs
         if place.steps >= place.end:
             self.take_epoch()
         while place.steps >= place.end:
             session.end_epoch(place)
-            num_empty = num_empty + 1 if place.end == 0 else 0
+            self._num_empty = self._num_empty + 1 if place.end == 0 else 0
             is_last = num_epochs is not None and (place.epoch + 1) % num_epochs == 0
-            if is_last or (num_epochs is None and num_empty > _MAX_EMPTY_EPOCHS):
+            if is_last or (num_epochs is None and self._num_empty > _MAX_EMPTY_EPOCHS):
                 self.progress.has_ended = True
                 session.rank_check.note_epoch(None)
                 raise StopIteration

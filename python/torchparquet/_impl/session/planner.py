@@ -177,13 +177,22 @@ class EpochPlanner:
             )
         if state.has_ended:
             return None
-        steps, num_rows = last.num_steps, last.num_rows
+        steps, num_rows, taken = last.num_steps, last.num_rows, list(state.taken or ())
         place = place._replace(legs=(own,))
         place = place._replace(end=self._limited(_NO_END, place))
-        if last.batch_size is None:
+        sequence = self.present_plan(place).sequence.num_rows
+        # Numbers outside the epoch are those of no rows.
+        rows = sequence[[number for number in taken if number < len(sequence)]]
+        ends = np.cumsum(rows[rows > 0])
+        size = last.batch_size
+        most = len(ends) if size is None else -(-int(rows.sum()) // size)
+        if len(rows) < len(taken) or steps > most:
+            raise ValueError(
+                f"state is damaged, load an earlier one: it counts {steps} batches, and the "
+                f"row groups that it has taken make {most}"
+            )
+        if size is None:
             # Rows are counted from the first batch, and each batch is a row group.
-            rows = self.present_plan(place).sequence.num_rows[list(state.taken or ())]
-            ends = np.cumsum(rows[rows > 0])
             more = int(np.searchsorted(ends, num_rows, side="right"))
             steps, num_rows = steps + more, num_rows - int(ends[more - 1] if more else 0)
         return place._replace(steps=steps, num_rows=num_rows)

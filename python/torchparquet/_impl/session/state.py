@@ -133,6 +133,8 @@ def _state(value: Mapping[str, Any]) -> State:
         if value["order"]["even"] != "dynamic":
             return state
         taken, rank = tuple(map(_count, value["taken"])), _count(value["rank"])
+        if len(set(taken)) < len(taken):
+            raise ValueError("a row group was taken twice")
         return replace(state, taken=taken, rank=rank, has_ended=value["has_ended"] is True)
     except KeyError as error:
         reason = f"it lacks {error}"
