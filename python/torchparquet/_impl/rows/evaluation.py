@@ -77,11 +77,11 @@ class _Files:
         self.numbers: list[int] = np.unique(manifest.row_group_file).tolist()
         self._manifest = manifest
         self._fragments = Fragments(manifest, keys, footers)
-        self._conditions = {name: Condition(one) for name, one in expressions.items()}
+        schema = self._fragments.schema
+        self._conditions = {name: Condition(one, schema) for name, one in expressions.items()}
         self._found = pa.schema(
             [pa.field(name, self._type_of(name, one)) for name, one in expressions.items()]
         )
-        schema = self._fragments.schema
         names = itertools.chain.from_iterable(one.columns for one in self._conditions.values())
         self._fields = pa.schema([schema.field(name) for name in dict.fromkeys(names)])
         has_rows = manifest.file_num_rows[self.numbers] > 0
