@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.rows.reading import ids_of
-from torchparquet import ParquetDataset
+from tests.rows.reading import rows_where
 
 Pairs = list[tuple[str, str]]
 NUM_ROWS = 40
@@ -71,11 +70,6 @@ def write(folder: Path) -> pa.Table:
     return table
 
 
-def found(folder: Path, filters: Any) -> list[int]:
-    dataset = ParquetDataset(folder, batch_size=9, columns=["x"], filters=filters, row_ids=True)
-    return list(ids_of(dataset).tolist())
-
-
 def change(monkeypatch: pytest.MonkeyPatch, changed: Callable[[Any], Any]) -> None:
     """Have pyarrow's pickles hold something else."""
     opened = pa.ipc.open_file
@@ -99,9 +93,9 @@ def test_rows_are_right_whatever_a_pickle_holds(
     expected = [row for row in range(NUM_ROWS) if row > 3 and row % 30 < 20]
     sql = "x > 3 and y < 20 and k = 1"
     for filters in (CONDITION, sql, [("x", ">", 3), ("y", "<", 20), ("k", "=", 1)]):
-        assert found(tmp_path, filters) == expected
+        assert rows_where(tmp_path, filters, "x") == expected
     with pytest.raises(ValueError, match="no such column: 'z' in filters; there are 'x', 'y'"):
-        found(tmp_path, (pc.field("z") > 3) & (Y < 20) & (pc.field("k") == 1))
+        rows_where(tmp_path, (pc.field("z") > 3) & (Y < 20) & (pc.field("k") == 1), "x")
 
 
 def test_functions_with_an_option_that_is_not_known(
@@ -119,7 +113,7 @@ def test_functions_with_an_option_that_is_not_known(
         return made.replace_schema_metadata(pa.KeyValueMetadata(pairs))
 
     change(monkeypatch, changed)
-    assert found(tmp_path, X.isin([1, 39])) == [1, 39, 41, 79]
+    assert rows_where(tmp_path, X.isin([1, 39]), "x") == [1, 39, 41, 79]
 
 
 def test_a_table_of_other_names_says_what_to_do(
@@ -136,8 +130,8 @@ def test_a_table_of_other_names_says_what_to_do(
     table.append(data)
     with table.update_schema() as update:
         update.rename_column("y", "z")
-    assert found(table, "z > 5") == [2]
+    assert rows_where(table, "z > 5", "x") == [2]
     change(monkeypatch, fails)
-    assert found(table, "x > 2") == [2]
+    assert rows_where(table, "x > 2", "x") == [2]
     with pytest.raises(ValueError, match=r"by other names, .*: install an earlier pyarrow, or"):
-        found(table, "z > 5")
+        rows_where(table, "z > 5", "x")
