@@ -306,7 +306,7 @@ DELIVERING = (
     "__exit__",
     "_slab",
     "_lend",
-    "tensors_in",
+    "tensors_of_items",
 )
 
 

@@ -39,6 +39,12 @@ def ids_of(batches: Iterable[dict[str, Any]]) -> Any:
     return torch.cat([torch.zeros(0, dtype=torch.int64), *ids]).numpy()
 
 
+def rows_where(source: Any, filters: Any, column: str) -> list[int]:
+    """Return the rows that fulfil a condition, reading one column of them."""
+    dataset = ParquetDataset(source, batch_size=16, filters=filters, columns=[column], row_ids=True)
+    return list(ids_of(dataset).tolist())
+
+
 def check_values(batches: list[dict[str, Any]], table: pa.Table) -> None:
     """Compare every value with that of pyarrow's row of the same number."""
     if not batches:

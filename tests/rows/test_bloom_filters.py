@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.rows.reading import ids_of, spoil
-from torchparquet import CorruptFileError, ParquetDataset
+from tests.rows.reading import rows_where, spoil
+from torchparquet import CorruptFileError
 
 NUM_ROWS, GROUP_ROWS = 4000, 1000
 
@@ -76,8 +76,7 @@ CONDITIONS: list[Any] = [
 @pytest.mark.parametrize("condition", CONDITIONS, ids=str)
 def test_only_row_groups_that_may_match_are_read(path: Path, condition: Any) -> None:
     spoil(path, {ROW // GROUP_ROWS})
-    dataset = ParquetDataset(path, batch_size=8, filters=condition, columns=["n"], row_ids=True)
-    assert ids_of(dataset).tolist() == [ROW]
+    assert rows_where(path, condition, "n") == [ROW]
 
 
 @pytest.mark.parametrize(
@@ -87,14 +86,13 @@ def test_only_row_groups_that_may_match_are_read(path: Path, condition: Any) -> 
 def test_other_conditions_read_all(path: Path, condition: str) -> None:
     spoil(path, {ROW // GROUP_ROWS})
     with pytest.raises(CorruptFileError):
-        ParquetDataset(path, batch_size=8, filters=condition, columns=["n"])
+        rows_where(path, condition, "n")
 
 
 def test_values_that_can_be_read_once(path: Path) -> None:
     for wanted in ([WANTED], (WANTED,), {WANTED}, iter([WANTED]), map(int, [WANTED])):
         condition = [[("n", "in", wanted)], [("n", "in", [values(3)])]]
-        dataset = ParquetDataset(path, batch_size=8, filters=condition, columns=["n"], row_ids=True)
-        assert ids_of(dataset).tolist() == [3, ROW]
+        assert rows_where(path, condition, "n") == [3, ROW]
 
 
 def test_a_filter_that_is_none_rules_out_nothing(path: Path) -> None:
@@ -104,7 +102,4 @@ def test_a_filter_that_is_none_rules_out_nothing(path: Path) -> None:
         offset = metadata.row_group(number).column(0).bloom_filter_offset
         content[offset : offset + 4] = b"\xff" * 4
     path.write_bytes(content)
-    dataset = ParquetDataset(
-        path, batch_size=8, filters=f"n = {WANTED}", columns=["n"], row_ids=True
-    )
-    assert ids_of(dataset).tolist() == [ROW]
+    assert rows_where(path, f"n = {WANTED}", "n") == [ROW]

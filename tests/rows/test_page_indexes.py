@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.rows.reading import ids_of, spoil
-from torchparquet import CorruptFileError, ParquetDataset
+from tests.rows.reading import rows_where, spoil
+from torchparquet import CorruptFileError
 from torchparquet._impl.native import find_indexes
 
 NUM_ROWS, GROUP_ROWS, PAGE_ROWS = 400, 100, 10
@@ -56,11 +56,6 @@ def write(path: Path, table: pa.Table, **options: Any) -> Path:
     return path
 
 
-def found(path: Any, filters: Any) -> list[int]:
-    dataset = ParquetDataset(path, batch_size=16, filters=filters, columns=["row"], row_ids=True)
-    return list(ids_of(dataset).tolist())
-
-
 def numbered(columns: dict[str, Any]) -> pa.Table:
     return pa.table(columns | {"row": pa.array(range(NUM_ROWS), pa.int32())})
 
@@ -77,13 +72,13 @@ def test_a_value_between_two_pages(tmp_path: Path, kind: pa.DataType, use_dictio
     for row in (0, 9, 10, 155, 199, 399):
         value = pa.scalar(of(numbers[row]), kind)
         expected = [at for at in range(NUM_ROWS) if table["x"][at] == value]
-        assert found(path, x == value) == expected
+        assert rows_where(path, x == value, "row") == expected
     spoil(path, keep=set())
     between = pa.scalar(of(number_of(159) + 28), kind)
     with pytest.raises(ValueError, match="no row of 400 is left"):
-        found(path, x == between)
+        rows_where(path, x == between, "row")
     with pytest.raises(CorruptFileError):
-        found(path, x != between)
+        rows_where(path, x != between, "row")
 
 
 def test_two_columns_that_agree_in_no_page(tmp_path: Path) -> None:
@@ -92,27 +87,27 @@ def test_two_columns_that_agree_in_no_page(tmp_path: Path) -> None:
     texts = [f"{NUM_ROWS - number:03}" + "-" * 40 for number in numbers.tolist()]
     columns = {"x": pa.array(numbers), "text": texts, "few": [f"{n // 100}" for n in range(400)]}
     path = write(tmp_path / "a.parquet", numbered(columns), data_page_size=200, write_batch_size=3)
-    assert found(path, "x >= 250 and text >= '150'") == [250]
-    assert found(path, "few = '2' and x < 203") == [200, 201, 202]
+    assert rows_where(path, "x >= 250 and text >= '150'", "row") == [250]
+    assert rows_where(path, "few = '2' and x < 203", "row") == [200, 201, 202]
     spoil(path, keep={2})
-    assert found(path, "x >= 250 and text >= '150'") == [250]
+    assert rows_where(path, "x >= 250 and text >= '150'", "row") == [250]
     spoil(path, keep=set())
     for sql in ("x >= 290 and text >= '190'", "few = '2' and x < 190", "x < 20 and few is null"):
         with pytest.raises(ValueError, match="no row of 400 is left"):
-            found(path, sql)
+            rows_where(path, sql, "row")
 
 
 def test_pages_of_nulls(tmp_path: Path) -> None:
     values = [None if 100 <= row < 150 else row for row in range(NUM_ROWS)]
     others = [row if 100 <= row < 150 else None for row in range(NUM_ROWS)]
     path = write(tmp_path / "a.parquet", numbered({"x": values, "y": others}))
-    assert found(path, "x is null") == list(range(100, 150))
-    assert found(path, "x is null and y = 120") == [120]
+    assert rows_where(path, "x is null", "row") == list(range(100, 150))
+    assert rows_where(path, "x is null and y = 120", "row") == [120]
     spoil(path, keep={1})
-    assert found(path, "x is null and y = 120") == [120]
-    assert found(path, "y >= 0 and y < 103") == [100, 101, 102]
+    assert rows_where(path, "x is null and y = 120", "row") == [120]
+    assert rows_where(path, "y >= 0 and y < 103", "row") == [100, 101, 102]
     with pytest.raises(ValueError, match="no row of 400 is left"):
-        found(path, "x > 120 and x < 140 and y is not null and row > 300")
+        rows_where(path, "x > 120 and x < 140 and y is not null and row > 300", "row")
 
 
 @pytest.mark.parametrize("damage", ["zeros", "ones", "other", "end"])
@@ -130,7 +125,7 @@ def test_an_index_that_is_none_rules_out_nothing(tmp_path: Path, damage: str) ->
         content[begin:end] = (b"\0" if damage == "zeros" else b"\xff") * (end - begin)
     path.write_bytes(content)
     for row in range(0, NUM_ROWS, 37):
-        assert found(path, f"x = {number_of(row)}") == [row]
+        assert rows_where(path, f"x = {number_of(row)}", "row") == [row]
 
 
 @pytest.mark.parametrize("offset", [10**9, 2**62, -5])
@@ -150,7 +145,7 @@ def test_an_index_that_is_not_there(tmp_path: Path, offset: int, in_memory: bool
     changed += len(footer).to_bytes(4, "little") + b"PAR1"
     path.write_bytes(changed)
     source = changed if in_memory else path
-    assert found(source, f"x = {number_of(155)}") == [155]
+    assert rows_where(source, f"x = {number_of(155)}", "row") == [155]
 
 
 def zigzag(number: int) -> bytes:
@@ -165,8 +160,8 @@ def zigzag(number: int) -> bytes:
 
 def test_sources_in_memory(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", numbered({"x": list(map(number_of, range(NUM_ROWS)))}))
-    assert found(path.read_bytes(), f"x = {number_of(33)}") == [33]
+    assert rows_where(path.read_bytes(), f"x = {number_of(33)}", "row") == [33]
     spoil(path, keep={0})
-    assert found(path.read_bytes(), f"x = {number_of(33)}") == [33]
+    assert rows_where(path.read_bytes(), f"x = {number_of(33)}", "row") == [33]
     with pytest.raises(ValueError, match="no row of 400 is left"):
-        found(path.read_bytes(), f"x = {number_of(159) + 28}")
+        rows_where(path.read_bytes(), f"x = {number_of(159) + 28}", "row")

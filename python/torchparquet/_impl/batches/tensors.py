@@ -280,74 +280,31 @@ def batch_names(fields: Sequence[Field]) -> list[str]:
     return [name for field in fields for name in (field.name, *field.mask_names)]
 
 
-class LentSlabs:
-    """Slabs that torch allocates and the reader fills, each for one batch, under a number."""
-
-    def __init__(self, slab_bytes: int, pin_memory: bool) -> None:
-        """Prepare to allocate slabs of `slab_bytes` bytes."""
-        self._slab_bytes = slab_bytes
-        self._pin_memory = pin_memory
-        self._lent: dict[int, Tensor] = {}
-        self._next_token = 0
-
-    def allocate(self) -> tuple[int, int]:
-        """Return the address and the number of a new slab, and hold it until `take`."""
-        slab = torch.empty(self._slab_bytes, dtype=torch.uint8, pin_memory=self._pin_memory)
-        token = self._next_token
-        self._next_token += 1
-        self._lent[token] = slab
-        return slab.data_ptr(), token
-
-    def take(self, token: int) -> Tensor:
-        """Return the slab of that number, uint8 `[slab_bytes]`, and forget it."""
-        return self._lent.pop(token)
-
-    def clear(self) -> None:
-        """Forget all slabs. The reader must have been stopped."""
-        self._lent.clear()
-
-
-def in_own_memory(items: Sequence[Items]) -> list[ItemTensors]:
-    """Return the items of each field as tensors that share the decoded memory."""
-    return _by_field(_forms(items), map(torch.from_numpy, _arrays(items)))
-
-
-class PackedItems:
-    """The items of all fields of a batch in one piece of memory, which one copy can move."""
-
-    def __init__(self, items: Sequence[Items], pin_memory: bool) -> None:
-        """Copy the items to memory of torch, page-locked if `pin_memory`."""
-        self._forms = _forms(items)
-        arrays = [array.view("u1") for array in _arrays(items)]
-        self._num_bytes = [array.nbytes for array in arrays]
-        padded = (-(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES for size in self._num_bytes)
-        *self._begins, total = accumulate(padded, initial=0)
-        self.memory = torch.empty(total, dtype=torch.uint8, pin_memory=pin_memory)
-        into = self.memory.numpy()
-        for begin, array in zip(self._begins, arrays, strict=True):
-            into[begin : begin + array.nbytes] = array
-
-    def tensors_in(self, memory: Tensor) -> list[ItemTensors]:
-        """Return the items of each field in `memory`, which is `self.memory` or a copy of it."""
-        return _by_field(self._forms, map(memory.narrow, repeat(0), self._begins, self._num_bytes))
-
-
-def _forms(items: Sequence[Items]) -> list[tuple[int, bool]]:
-    """Return how many inner offsets each field has, and whether it has a mask."""
-    return [(len(inner_offsets), mask is not None) for inner_offsets, _, mask in items]
-
-
-def _arrays(items: Sequence[Items]) -> Iterator[NDArray[np.generic]]:
-    for inner_offsets, values, mask in items:
-        yield from (*inner_offsets, values, *([] if mask is None else [mask]))
-
-
-def _by_field(forms: Sequence[tuple[int, bool]], tensors: Iterator[Tensor]) -> list[ItemTensors]:
+def tensors_of_items(
+    items: Sequence[Items], *, in_one_piece: bool = False, pin_memory: bool = False
+) -> list[ItemTensors]:
+    """Return the items of each field: the decoded memory, or copied to a piece that can be sent."""
+    arrays = [
+        array
+        for inner_offsets, values, mask in items
+        for array in (*inner_offsets, values, *([] if mask is None else [mask]))
+    ]
+    if in_one_piece:
+        sizes = [array.nbytes for array in arrays]
+        padded = (-(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES for size in sizes)
+        *begins, total = accumulate(padded, initial=0)
+        memory = torch.empty(total, dtype=torch.uint8, pin_memory=pin_memory)
+        tensors = list(map(memory.narrow, repeat(0), begins, sizes))
+        for tensor, array in zip(tensors, arrays, strict=True):
+            tensor.numpy()[:] = array.view("u1")
+    else:
+        tensors = list(map(torch.from_numpy, arrays))
+    left = iter(tensors)
     return [
         (
-            [next(tensors).view(torch.int64) for _ in range(num_offsets)],
-            next(tensors),
-            next(tensors) if has_mask else None,
+            [next(left).view(torch.int64) for _ in inner_offsets],
+            next(left),
+            None if mask is None else next(left),
         )
-        for num_offsets, has_mask in forms
+        for inner_offsets, _, mask in items
     ]

@@ -7,16 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch._C import _from_dlpack
 
-from torchparquet._impl.batches.tensors import (
-    Batch,
-    BatchViews,
-    LentSlabs,
-    PackedItems,
-    in_own_memory,
-)
+from torchparquet._impl.batches.tensors import Batch, BatchViews, tensors_of_items
 from torchparquet._impl.native import BatchReader, ReaderMemory, ReaderSpec, ReaderStats
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.reading import interpreter_exit
@@ -108,7 +103,9 @@ class BatchStream(Stream):
         run_bytes = min(_RUN_BYTES, max_memory_bytes // 64) if self._takes_runs else 0
         self._run_batches = max(1, min(_RUN_BATCHES, run_bytes // slab_bytes))
         self._run = _Run([], iter(()), iter(()))
-        self._lent = LentSlabs(slab_bytes, pin_memory) if lends else None
+        self._slab_bytes = slab_bytes
+        # By address; None if the reader allocates slabs itself.
+        self._lent: dict[int, Tensor] | None = {} if lends else None
         self._pins_memory = pin_memory
         self._packs_items = packs_items or pin_memory
         self._started = self._ended = self._is_taken_from = False
@@ -154,11 +151,11 @@ class BatchStream(Stream):
             self._run = _Run(slabs, unused, self._views.cut_all(unused, num_rows))
             return next(self._run.batches)
         pieces = self._pieces(slabs[0])
-        if items and self._packs_items:
-            packed = PackedItems(items, self._pins_memory)
-            tensors = packed.tensors_in(packed.memory)
-        else:
-            tensors = in_own_memory(items)
+        tensors = tensors_of_items(
+            items,
+            in_one_piece=bool(items) and self._packs_items,
+            pin_memory=self._pins_memory,
+        )
         return self._views.cut(pieces, num_rows, tensors)
 
     @property
@@ -207,13 +204,18 @@ class BatchStream(Stream):
     def _pieces(self, memory: Any) -> Sequence[Tensor]:
         if self._lent is None:
             return [_from_dlpack(piece) for piece in memory]
-        slab = self._lent.take(memory)
+        slab = self._lent.pop(memory)
         self._lend(self._lent)
         return [slab]
 
-    def _lend(self, lent: LentSlabs) -> None:
+    def _lend(self, lent: dict[int, Tensor]) -> None:
+        """Lend the reader a new slab of torch, under its address as its number."""
         try:
-            self._reader.lend(*lent.allocate())
+            pin_memory = self._pins_memory
+            slab = torch.empty(self._slab_bytes, dtype=torch.uint8, pin_memory=pin_memory)
+            address = slab.data_ptr()
+            lent[address] = slab
+            self._reader.lend(address, address)
         except BaseException:
             # Without this slab the stream could not continue without losing a batch.
             self.close()

@@ -20,7 +20,7 @@ from torchparquet._impl.processors import num_processors
 from torchparquet._impl.rows.filters import fitting_value
 from torchparquet._impl.rows.fragments import Fragments
 from torchparquet._impl.rows.pruning.condition import Condition
-from torchparquet._impl.rows.pruning.row_groups import PrunedFile, RowGroupPruning
+from torchparquet._impl.rows.pruning.row_groups import PrunedFile, by_known, undecided
 from torchparquet.errors import EncryptedFileError, one_line, unreadable
 
 if TYPE_CHECKING:
@@ -76,12 +76,13 @@ class _Files:
         """Find the schema, check the expressions against it, and ask partition keys."""
         self.numbers: list[int] = np.unique(manifest.row_group_file).tolist()
         self._manifest = manifest
+        self._is_encrypted = keys is not None
         self._fragments = Fragments(manifest, keys, footers)
-        self._conditions = {name: Condition(one) for name, one in expressions.items()}
+        schema = self._fragments.schema
+        self._conditions = {name: Condition(one, schema) for name, one in expressions.items()}
         self._found = pa.schema(
             [pa.field(name, self._type_of(name, one)) for name, one in expressions.items()]
         )
-        schema = self._fragments.schema
         names = itertools.chain.from_iterable(one.columns for one in self._conditions.values())
         self._fields = pa.schema([schema.field(name) for name in dict.fromkeys(names)])
         has_rows = manifest.file_num_rows[self.numbers] > 0
@@ -91,15 +92,11 @@ class _Files:
         ]
         # Then `masks` returns soon in all threads, with masks that mean nothing.
         self.stopped = threading.Event()
-        self._pruning = None
         self._may_hold = self._may_fail = np.ones(len(self.numbers), bool)
         if FILTERS in expressions:
             condition = self._conditions[FILTERS]
-            fields = pa.schema([schema.field(name) for name in condition.columns])
-            self._pruning = RowGroupPruning(
-                manifest, fields, condition, is_encrypted=keys is not None
-            )
-            self._may_hold, may_fail = self._pruning.by_known(self._known)
+            self._filtered = pa.schema([schema.field(name) for name in condition.columns])
+            self._may_hold, may_fail = by_known(condition, self._filtered, self._known)
             self._may_fail = may_fail | (len(expressions) > 1)
         self._may_hold = self._may_hold & has_rows
 
@@ -155,8 +152,8 @@ class _Files:
             self._check_keys(file)
         try:
             if self._may_fail[place]:
-                opened = self._opened(place)
-                left, whole = self._undecided(opened, in_file)
+                opened = self._opened(place, in_file)
+                left, whole = self._undecided(opened)
                 read = [first + at for at, number in enumerate(in_file) if number in left]
                 for number, values in self._read(opened, read):
                     masks[number - first] = mask_of(number, values)
@@ -182,19 +179,21 @@ class _Files:
                 f"{names} out: {self._manifest.files[file]!r}"
             )
 
-    def _undecided(self, file: PrunedFile, in_file: list[int]) -> tuple[set[int], set[int]]:
+    def _undecided(self, file: PrunedFile) -> tuple[set[int], set[int]]:
         """Return the row groups whose values must be read, and those whose rows all count."""
-        if self._pruning is None:
-            return set(in_file), set()
-        left, whole = self._pruning.undecided(file, in_file)
+        condition = self._conditions.get(FILTERS)
+        if condition is None:
+            return set(file.row_groups), set()
+        left, whole = undecided(self._manifest, condition, self._filtered, file)
         return (left, whole) if len(self._conditions) == 1 else (left | whole, set())
 
-    def _opened(self, place: int) -> PrunedFile:
+    def _opened(self, place: int, row_groups: Sequence[int]) -> PrunedFile:
         file, known = self.numbers[place], self._known[place]
         in_file = self._fragments.stored_schema(file)
         names = _stored_names(self._fields, self._fragments.stored_names(file), in_file)
         told = {names[name]: value for name, value in known.items()}
-        return PrunedFile(file, self._fragments.footer(file, told), in_file, names, known, told)
+        footer = self._fragments.footer(file, told)
+        return PrunedFile(file, row_groups, self._is_encrypted, footer, in_file, names, known, told)
 
     def _read(self, file: PrunedFile, numbers: list[int]) -> Iterator[tuple[int, Values]]:
         """Yield the values of row groups, of which only those of one are held at a time."""

@@ -42,30 +42,50 @@ class Knowledge:
 class _Leaf:
     """A part of a condition without and, or and not."""
 
-    begin: int
     tokens: list[_Token]
     columns: list[str]
     sign: str = ""  # how it compares one column with constants
     constants: list[pa.Array] = field(default_factory=list)
 
 
-class Condition:
-    """An expression that can be taken apart."""
+@dataclass
+class _Call:
+    """A function whose end has not come yet, and how many arguments have."""
 
-    def __init__(self, expression: pc.Expression) -> None:
+    name: str
+    begin: int
+    is_logic: bool  # like all around it
+    num_arguments: int = 0
+
+
+class Condition:
+    """An expression taken apart; one part if pyarrow pickles it in a form that is not known."""
+
+    def __init__(self, expression: pc.Expression, schema: pa.Schema) -> None:
         """Find the parts."""
-        self._make, (content,) = expression.__reduce__()
-        self._constants = pa.ipc.open_file(content).get_batch(0)
-        self._tokens = _tokens(self._constants.schema)
-        self.columns = _columns(self._tokens)
-        # Functions of logic stand after their arguments.
-        self._parts: list[_Leaf | str] = []
-        at = 0
-        while at < len(self._tokens):
-            at = self._take(at)
+        self._whole = expression
+        self._tokens: list[_Token] = []
+        try:
+            self._make, (content,) = expression.__reduce__()
+            self._constants = pa.ipc.open_file(content).get_batch(0)
+            self._tokens = _tokens(self._constants.schema)
+            self.columns = _columns(self._tokens)
+            self._parts = self._taken_apart()
+        except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError):
+            self._tokens, self.columns = [], _needed_columns(expression, schema)
+            self._parts = [_Leaf([], self.columns)]
 
     def renamed(self, names: Mapping[str, str]) -> pc.Expression:
         """Return the expression, of columns by other names."""
+        if all(name == other for name, other in names.items()):
+            return self._whole
+        if not self._tokens:
+            raise ValueError(
+                "rows of this table cannot be filtered or split by columns that its files store by "
+                "other names, because torchparquet does not know how this release of pyarrow "
+                "pickles conditions: install an earlier pyarrow, or a later torchparquet; pyarrow "
+                f"is {pa.__version__}"
+            )
         return self._expression(
             [
                 (key, names.get(first, first), *others) if key.endswith("field_ref") else token
@@ -98,35 +118,46 @@ class Condition:
                 made.append((_both if part == "and_kleene" else _either)(made.pop(), made.pop()))
         return made[0]
 
-    def _take(self, begin: int) -> int:
-        """Add the part that begins at a token, and return where the next one does."""
-        key, name = self._tokens[begin][:2]
-        if key in ("call", "end") and name in _LOGIC:
-            if key == "end" and not self._joins(name, begin + 1):
-                self._parts.append(name)
-            return begin + 1
-        end, depth = begin, 0
-        while end == begin or depth:
-            depth += {"call": 1, "end": -1}.get(self._tokens[end][0], 0)
-            end += 1
-        tokens = self._tokens[begin:end]
-        self._parts.append(_Leaf(begin, tokens, _columns(tokens), *self._comparison(tokens)))
-        return end
+    def _taken_apart(self) -> list[_Leaf | str]:
+        """Return leaves and, after their arguments, functions of logic."""
+        parts: list[_Leaf | str] = []
+        calls = [_Call("", 0, is_logic=True)]
+        for at, (key, name, *_) in enumerate(self._tokens):
+            begin, within = at, calls[-1]
+            if key == "call":
+                calls.append(_Call(name, at, is_logic=within.is_logic and name in _LOGIC))
+                continue
+            if key == "options" and not within.is_logic:
+                continue
+            if key == "end":
+                done, within = calls.pop(), calls[-1]
+                begin = done.begin
+                if done.name != name or (done.is_logic and done.num_arguments != _LOGIC[name]):
+                    raise ValueError
+                if done.is_logic:
+                    self._add_logic(parts, name, self._tokens[begin : at + 1])
+            elif key not in ("field_ref", "nested_field_ref", "literal"):
+                raise ValueError
+            within.num_arguments += 1
+            if within.is_logic and not (key == "end" and done.is_logic):
+                tokens = self._tokens[begin : at + 1]
+                parts.append(_Leaf(tokens, _columns(tokens), *self._comparison(tokens)))
+        if len(calls) != 1 or calls[0].num_arguments != 1:
+            raise ValueError
+        return parts
 
-    def _joins(self, name: str, end: int) -> bool:
-        """Make one part of two by which a column equals one of some values."""
-        one, other = self._parts[-2:] if name == "or_kleene" else ("", "")
-        if not (isinstance(one, _Leaf) and isinstance(other, _Leaf)):
-            return False
-        if one.sign != "equal" or other.sign != "equal" or one.columns != other.columns:
-            return False
-        if one.constants[0].type != other.constants[0].type:
-            return False
-        one.constants.extend(other.constants)
-        begin = one.begin - 1
-        tokens = self._tokens[begin:end]
-        self._parts[-2:] = [_Leaf(begin, tokens, one.columns, "equal", one.constants)]
-        return True
+    def _add_logic(self, parts: list[_Leaf | str], name: str, tokens: list[_Token]) -> None:
+        """Add a function of logic; make one part of two by which a column equals some values."""
+        match parts[-2:]:
+            case [_Leaf(sign="equal") as one, _Leaf(sign="equal") as other] if (
+                name == "or_kleene"
+                and one.columns == other.columns
+                and one.constants[0].type == other.constants[0].type
+            ):
+                one.constants.extend(other.constants)
+                parts[-2:] = [_Leaf(tokens, one.columns, "equal", one.constants)]
+            case _:
+                parts.append(name)
 
     def _comparison(self, tokens: list[_Token]) -> tuple[str, list[pa.Array]]:
         """Return how a part compares a column, and with what; "" if it does anything else."""
@@ -136,9 +167,9 @@ class Condition:
             case [("call", sign), *constant, ("field_ref", _), _] if sign in _COMPARISONS:
                 return self._with_constant(_COMPARISONS[sign], constant)
             case [("call", "is_in"), ("field_ref", _), ("options", at), _]:
-                return "is_in", [self._constants[int(at)][0]["value_set"].values]
+                return "is_in", [self._options(at, "value_set", "null_matching_behavior").values]
             case [("call", "is_null"), ("field_ref", _), ("options", at), _]:
-                return "" if self._constants[int(at)][0]["nan_is_null"].as_py() else "is_null", []
+                return "" if self._options(at, "nan_is_null").as_py() else "is_null", []
             case [("call", "is_valid"), ("field_ref", _), _]:
                 return "is_valid", []
         return "", []
@@ -146,11 +177,20 @@ class Condition:
     def _with_constant(self, sign: str, tokens: list[_Token]) -> tuple[str, list[pa.Array]]:
         if _columns(tokens):
             return "", []
-        if tokens[0][0] == "literal":
+        if [key for key, *_ in tokens] == ["literal"]:
             value = self._constants[int(tokens[0][1])]
-        else:
+        elif (tokens[0][0], tokens[-1][0]) == ("call", "end"):
             value = self._values(tokens, pa.table({"": [None]}))
+        else:
+            raise ValueError
         return ("", []) if value is None or value.null_count else (sign, [value])
+
+    def _options(self, at: str, *names: str) -> Any:
+        """Return the first of a function's options, which must have no others."""
+        options = self._constants[int(at)]
+        if {one.name for one in options.type} != {*names, "_type_name"}:
+            raise ValueError
+        return options[0][names[0]]
 
     def _by_values(self, leaf: _Leaf, known: Knowledge) -> Outcomes:
         marked = np.ones(known.num_sets, bool)
@@ -179,6 +219,8 @@ class Condition:
             return None
 
     def _expression(self, tokens: list[_Token]) -> pc.Expression:
+        if not tokens:
+            return self._whole
         pairs: list[tuple[str, ...]] = []
         for key, *names in tokens:
             if key == "nested_field_ref":
@@ -195,6 +237,8 @@ class Condition:
 
 def _tokens(schema: pa.Schema) -> list[_Token]:
     """Return the metadata of a schema in their order; pyarrow's dict has each key only once."""
+    if not schema.metadata:
+        raise ValueError
     prototype = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
     pointer_of = prototype(("PyCapsule_GetPointer", ctypes.pythonapi))
     capsule = schema.__arrow_c_schema__()
@@ -219,6 +263,21 @@ def _tokens(schema: pa.Schema) -> list[_Token]:
         for pair in pairs
         for key, value in [pair]
     ]
+
+
+def _needed_columns(expression: pc.Expression, schema: pa.Schema) -> list[str]:
+    """Return the columns without which pyarrow finds no values of an expression."""
+    import pyarrow.dataset as pads
+
+    def has_values(without: str | None) -> bool:
+        left = pa.schema([field for field in schema if field.name != without])
+        try:
+            pads.Scanner.from_batches([], schema=left, columns={"": expression})
+        except (pa.ArrowException, KeyError):
+            return False
+        return True
+
+    return [name for name in schema.names if not has_values(name)] if has_values(None) else []
 
 
 def _columns(tokens: list[_Token]) -> list[str]:
@@ -317,7 +376,8 @@ def _either(one: Outcomes, other: Outcomes) -> Outcomes:
     return _inverted(_both(_inverted(one), _inverted(other)))
 
 
-_LOGIC = ("and_kleene", "or_kleene", "invert")
+# With the number of arguments.
+_LOGIC = {"and_kleene": 2, "or_kleene": 2, "invert": 1}
 # To the sign that means the same with both sides exchanged.
 _COMPARISONS = {
     **{"less": "greater", "greater": "less", "equal": "equal", "not_equal": "not_equal"},
