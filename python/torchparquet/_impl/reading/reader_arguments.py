@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 ROW_ID = "row.id"
 ROW_VALID = "row.valid"
+# The tensors that no column of the files has.
+ROW_ID_FIELD = Field(ROW_ID, (), (), "int64", None, "error", 0)
+ROW_VALID_FIELD = Field(ROW_VALID, (), (), "bool", None, "error", 0)
 
 _NONE = np.zeros(0, np.int64)
 _NO_WINDOWS = Windows(_NONE, np.zeros(0, np.uint64), _NONE, _NONE)
@@ -138,20 +141,13 @@ def bit_patterns(values: Sequence[float], dtype: str) -> list[int]:
     return patterns
 
 
-def with_row_fields(fields: Sequence[Field], *, row_ids: bool, row_valid: bool) -> list[Field]:
-    """Return the fields, and after them `row.id` and `row.valid` if they are wanted."""
-    extra = [Field(ROW_ID, (), (), "int64", None, "error", 0)] if row_ids else []
-    extra += [Field(ROW_VALID, (), (), "bool", None, "error", 0)] if row_valid else []
-    return [*fields, *extra]
-
-
 class StreamParts:
     """The facts that all streams of a data set share, as the native reader takes them.
 
     A forked child must not use it, because the files have a lock.
 
     Attributes:
-        fields: The fields in slab order, with `row.id` and `row.valid` if they are wanted.
+        fields: The tensors in slab order.
         task_names: The column of each of a chunk's tasks, in the reader's order.
         of_spec: The arguments of a reader's specification that are the same for all streams.
     """
@@ -159,10 +155,8 @@ class StreamParts:
     def __init__(
         self,
         manifest: Manifest,
-        fields: Sequence[Field],
+        tensors: Sequence[Field],
         *,
-        row_ids: bool,
-        row_valid: bool,
         decryption: native.Decryption | None = None,
         num_workers: int = 1,
     ) -> None:
@@ -193,19 +187,18 @@ class StreamParts:
                 words=selection.words,
                 num_rows=selection.num_rows,
             )
-        given = with_row_fields(fields, row_ids=row_ids, row_valid=row_valid)
-        self.names = batch_names(given)
-        self.fields = slab_order(given)
+        self.names = batch_names(tensors)
+        self.fields = slab_order(tensors)
         self.task_names = [source for field in self.fields for source in field.sources]
-        self.task_names += [ROW_ID] * row_ids + [ROW_VALID] * row_valid
-        places = {field.name: index for index, field in enumerate(self.fields)}
+        places = {one.name: at for at, one in enumerate(self.fields) if not one.sources}
+        self.task_names += [name for name in (ROW_ID, ROW_VALID) if name in places]
         self.of_spec: dict[str, Any] = {
             "files": files,
             "fields": [field_spec(field) for field in self.fields],
             "columns": _column_specs(self.fields, manifest),
             "selections": selections,
-            "row_id_field": places[ROW_ID] if row_ids else -1,
-            "row_valid_field": places[ROW_VALID] if row_valid else -1,
+            "row_id_field": places.get(ROW_ID, -1),
+            "row_valid_field": places.get(ROW_VALID, -1),
             "rows_are_packed": manifest.packed is not None,
         }
 
