@@ -63,10 +63,7 @@ def _num_ranks_by_store() -> int:
 
 @functools.cache
 def end_with_parent() -> None:
-    """Have a thread end this process when its parent ends. Does nothing in a process without one.
-
-    The parent is the one that multiprocessing knows, also if a fork server stands between.
-    """
+    """Have a thread end this process when its parent, as multiprocessing knows it, has ended."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return

@@ -142,15 +142,7 @@ def bit_patterns(values: Sequence[float], dtype: str) -> list[int]:
 
 
 class StreamParts:
-    """The facts that all streams of a data set share, as the native reader takes them.
-
-    A forked child must not use it, because the files have a lock.
-
-    Attributes:
-        fields: The tensors in slab order.
-        task_names: The column of each of a chunk's tasks, in the reader's order.
-        of_spec: The arguments of a reader's specification that are the same for all streams.
-    """
+    """What all streams of a data set share; not for a forked child, since files have a lock."""
 
     def __init__(
         self,
@@ -189,6 +181,7 @@ class StreamParts:
             )
         self.names = batch_names(tensors)
         self.fields = slab_order(tensors)
+        # The column of each of a chunk's tasks, in the reader's order.
         self.task_names = [source for field in self.fields for source in field.sources]
         places = {one.name: at for at, one in enumerate(self.fields) if not one.sources}
         self.task_names += [name for name in (ROW_ID, ROW_VALID) if name in places]
@@ -211,10 +204,7 @@ class StreamParts:
 def _stored_paths(
     manifest: Manifest, by_path: Sequence[Mapping[str, Leaf]], source: str
 ) -> tuple[list[str], list[int]]:
-    """Return the paths by which files store a column, and for each file the number of its path.
-
-    Both are empty if all files store it by its own.
-    """
+    """Return a column's paths in files, and each file's number of one; none if it has its own."""
     table = manifest.table
     if table is not None:
         if not any(source in stored for stored in table.stored):

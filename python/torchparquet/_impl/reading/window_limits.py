@@ -54,16 +54,12 @@ def window_in_effect(
     memory: WindowMemory,
     num_sharers: int,
 ) -> tuple[int, int]:
-    """Return `(shuffle_window, window_rows)` as `PlanOptions` has them.
-
-    By default a window has 8 chunks, or as many as half of the memory holds, so that the next
-    window is decoded while one is consumed. If one chunk is too much, a window is a part of a row
-    group. Windows of DataLoader workers, or of shares side by side, share the memory.
-    """
+    """Return `(shuffle_window, window_rows)` as `PlanOptions` has them."""
     largest_first = np.sort(row_group_rows)[::-1]
     part = 1.0 / num_sharers
     rows_of_batch = share_batch_size or int(largest_first[0])
     if requested is None:
+        # Half of the memory is for the next window, which is decoded while one is consumed.
         if memory.fits(int(largest_first[:DEFAULT_WINDOW].sum()), rows_of_batch, part / 2):
             return DEFAULT_WINDOW, 0
         room = memory.max_memory_bytes * part / 2 / max(memory.bytes_per_row, 1.0)
