@@ -89,22 +89,6 @@ def test_functions_are_no_part_of_order_state_and_fingerprint(data: Any) -> None
     assert found + ids_by_batch(resumed) == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "match"),
-    [
-        ({"transform": 3}, TypeError, "transform must be callable, got 3"),
-        ({"processors": {"text": None}}, TypeError, r"processors\['text'\] must be callable"),
-        ({"processors": [len]}, TypeError, "processors must be a dict"),
-        ({"processors": {"txt": len}}, ValueError, r"\['id', 'text', 'x'\], got one for 'txt'"),
-    ],
-)
-def test_what_is_no_function_is_refused(
-    data: Any, options: dict[str, Any], error: Any, match: str
-) -> None:
-    with pytest.raises(error, match=match):
-        open_dataset(data, **options)
-
-
 def described(ids: list[int], data: Path) -> set[str]:
     """The text of a message about rows, by their global numbers."""
     firsts = np.cumsum([0, *ROW_GROUPS])
