@@ -112,6 +112,11 @@ MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ),
     *(({"max_memory": x}, TypeError, "max_memory must be") for x in (1.5, None, True, b"1GiB")),
     *(({"num_threads": x}, ValueError, "num_threads must be") for x in (0, -1, 1025)),
+    *(
+        ({"shuffle": True, "shuffle_window": window}, ValueError, "shuffle_window must be")
+        for window in ("700", "rows", "-1 rows", "1.5 rows", "0 rows", "7 row groups")
+    ),
+    ({"shuffle_window": "700 rows"}, ValueError, "shuffle_window needs shuffle=True, got 700 rows"),
     ({"pin_memory": 1}, TypeError, "pin_memory must be a bool or None, got 1"),
 ]
 
