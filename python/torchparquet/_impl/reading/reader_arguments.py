@@ -31,18 +31,6 @@ _NONE = np.zeros(0, np.int64)
 _NO_WINDOWS = Windows(_NONE, np.zeros(0, np.uint64), _NONE, _NONE)
 
 
-def native_row_groups(manifest: Manifest) -> native.RowGroups:
-    """Return the row groups of a manifest as the native reader takes them."""
-    packed = manifest.packed
-    return native.RowGroups(
-        file=manifest.row_group_file,
-        in_file=manifest.row_group_in_file,
-        first_row=manifest.row_group_first_row,
-        num_sequences=None if packed is None else packed.num_units,
-        are_selected=manifest.selection is not None,
-    )
-
-
 def native_shares(row_groups: native.RowGroups, shares: Sequence[Share]) -> list[native.Share]:
     """Return shares of the plan as the native reader's, with one sequence for all."""
     sequences: dict[int, native.Sequence] = {}
@@ -170,8 +158,14 @@ class StreamParts:
             decryption=decryption,
             **options,
         )
-        self.row_groups = native_row_groups(manifest)
-        selections, selection = None, manifest.selection
+        packed, selections, selection = manifest.packed, None, manifest.selection
+        self.row_groups = native.RowGroups(
+            file=manifest.row_group_file,
+            in_file=manifest.row_group_in_file,
+            first_row=manifest.row_group_first_row,
+            num_sequences=None if packed is None else packed.num_units,
+            are_selected=selection is not None,
+        )
         if selection is not None:
             selections = native.Selections(
                 form=selection.form,
@@ -192,7 +186,7 @@ class StreamParts:
             "selections": selections,
             "row_id_field": places.get(ROW_ID, -1),
             "row_valid_field": places.get(ROW_VALID, -1),
-            "rows_are_packed": manifest.packed is not None,
+            "rows_are_packed": packed is not None,
         }
 
     def close(self) -> None:
