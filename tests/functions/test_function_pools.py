@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fixtures.datasets import ids_by_batch, opener
-from tests.fixtures.tree import child_environment
+from tests.fixtures.tree import run_python
 from torchparquet import Ahead, CorruptFileError, ParquetDataset, TransformError, batch_seed
 
 NUM_ROWS = 1000
@@ -410,13 +410,11 @@ if __name__ == "__main__":
 
 def output_of(program: str, folder: Path | None) -> str:
     """What a program prints, from a file or from stdin; its errors too."""
-    command, given = [sys.executable, "-"], program
-    if folder is not None:
+    if folder is None:
+        done = run_python("-", given=program)
+    else:
         (folder / "program.py").write_text(program)
-        command, given = [sys.executable, str(folder / "program.py")], ""
-    done = subprocess.run(
-        command, input=given, env=child_environment(), capture_output=True, text=True, timeout=120
-    )
+        done = run_python(folder / "program.py")
     return done.stdout + done.stderr
 
 
