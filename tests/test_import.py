@@ -10,6 +10,7 @@ import textwrap
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from subprocess import CompletedProcess
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +26,7 @@ from torchparquet._impl import _core, bridge, native
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-def run(program: str, *options: str, **variables: str) -> Any:
+def run(program: str, *options: str, **variables: str) -> CompletedProcess[str]:
     """Run a program with options of Python before it, and variables of its environment."""
     return run_python(*options, "-c", textwrap.dedent(program), **variables)
 
