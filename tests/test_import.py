@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
-import subprocess
 import sys
 import textwrap
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from subprocess import CompletedProcess
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,22 +20,15 @@ from pyarrow import parquet
 
 import torchparquet
 from tests.fixtures.shape_files import shape_files
-from tests.fixtures.tree import ROOT, child_environment
+from tests.fixtures.tree import ROOT, run_python
 from torchparquet._impl import _core, bridge, native
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-def run(program: str, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(program: str, *options: str, **variables: str) -> CompletedProcess[str]:
     """Run a program with options of Python before it, and variables of its environment."""
-    return subprocess.run(
-        [sys.executable, *options, "-c", textwrap.dedent(program)],
-        env=child_environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_python(*options, "-c", textwrap.dedent(program), **variables)
 
 
 # The import

@@ -99,6 +99,25 @@ MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
         ValueError,
         "lists of numbers; write the tokens of a text as such a column first .*: 'text'",
     ),
+    ({"device": 0}, TypeError, "device must be a torch.device, a str or None, got 0"),
+    ({"device": "gpu"}, ValueError, "got 'gpu'"),
+    ({"device": "meta"}, ValueError, "must hold data"),
+    ({"transform": 3}, TypeError, "transform must be callable, got 3"),
+    ({"processors": {"text": None}}, TypeError, r"processors\['text'\] must be callable"),
+    ({"processors": [len]}, TypeError, "processors must be a dict"),
+    ({"columns": ["age"], "processors": {"a": len}}, ValueError, r"\['age'\], got one for 'a'"),
+    *(
+        ({"max_memory": size}, ValueError, "max_memory must be")
+        for size in (0, -1, "", "GiB", "1", "1 XB", "-1GiB", "0GiB", "1e3MB")
+    ),
+    *(({"max_memory": x}, TypeError, "max_memory must be") for x in (1.5, None, True, b"1GiB")),
+    *(({"num_threads": x}, ValueError, "num_threads must be") for x in (0, -1, 1025)),
+    *(
+        ({"shuffle": True, "shuffle_window": window}, ValueError, "shuffle_window must be")
+        for window in ("700", "rows", "-1 rows", "1.5 rows", "0 rows", "7 row groups")
+    ),
+    ({"shuffle_window": "700 rows"}, ValueError, "shuffle_window needs shuffle=True, got 700 rows"),
+    ({"pin_memory": 1}, TypeError, "pin_memory must be a bool or None, got 1"),
 ]
 
 

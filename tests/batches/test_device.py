@@ -378,19 +378,6 @@ def test_the_cpu_is_where_batches_are_anyway(files: str, device: Any) -> None:
     assert batch["id"].tolist() == list(range(5))
 
 
-@pytest.mark.parametrize(
-    ("device", "error", "message"),
-    [
-        (0, TypeError, "device must be a torch.device, a str or None, got 0"),
-        ("gpu", ValueError, "got 'gpu'"),
-        ("meta", ValueError, "must hold data"),
-    ],
-)
-def test_what_is_no_device(files: str, device: int | str, error: Any, message: str) -> None:
-    with pytest.raises(error, match=message):
-        ParquetDataset(files, batch_size=5, device=device)  # type: ignore[arg-type]
-
-
 def test_a_device_that_is_not_there(files: str) -> None:
     absent = "xpu" if torch.cuda.is_available() else "cuda"
     dataset = ParquetDataset(files, columns=["id"], batch_size=5, device=absent)

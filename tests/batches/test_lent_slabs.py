@@ -12,7 +12,7 @@ from tests.fixtures.shape_files import digest_of, shape_files, tensors_of
 from torchparquet import ParquetDataset
 from torchparquet._impl.native import ReaderMemory
 from torchparquet._impl.reading.batch_stream import BatchStream
-from torchparquet._impl.reading.reader_arguments import StreamParts
+from torchparquet._impl.reading.reader_arguments import ROW_ID_FIELD, StreamParts
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def lent_stream(dataset: ParquetDataset, max_memory_bytes: int = 1 << 30) -> Bat
     """Returns the dataset's batches in lent memory that is not page-locked."""
     options: Any = {"pin_memory": False, "memory": ReaderMemory(), "lend_slabs": True}
     return BatchStream(
-        StreamParts(dataset.manifest, dataset.fields, row_ids=True, row_valid=False),
+        StreamParts(dataset.manifest, [*dataset.fields, ROW_ID_FIELD]),
         dataset.plan().share(0),
         num_threads=3,
         max_memory_bytes=max_memory_bytes,

@@ -203,6 +203,12 @@ ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"source": ["i", "j"], "nulls": {"i": "none"}}, ValueError, POLICY),
     ({"source": ["i", "j"], "nulls": (1, 2)}, TypeError, POLICY),
     ({"source": [Column("i", nulls=0), "j"]}, Exception, r"nulls=\{"),
+    ({"decode": "video"}, ValueError, "decode must be"),
+    ({"decode": 3}, TypeError, "decode must be"),
+    *((one, ValueError, "need decode") for one in ({"stack": True}, {"on_error": "flag"})),
+    ({"decode": len, "on_error": "skip"}, ValueError, "on_error must be"),
+    ({"decode": len, "stack": 1}, TypeError, "stack must be"),
+    ({"decode": len, "nulls": "mask"}, ValueError, "decode does not go with nulls"),
 ]
 
 

@@ -147,23 +147,6 @@ def test_audio_is_decoded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"decode": "video"}, "decode must be"),
-        ({"decode": 3}, "decode must be"),
-        ({"stack": True}, "need decode"),
-        ({"on_error": "flag"}, "need decode"),
-        ({"decode": len, "on_error": "skip"}, "on_error must be"),
-        ({"decode": len, "stack": 1}, "stack must be"),
-        ({"decode": len, "nulls": "mask"}, "decode does not go with nulls"),
-    ],
-)
-def test_arguments_are_checked(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
-        Column("a", **arguments)
-
-
-@pytest.mark.parametrize(
     ("decode", "on_error", "message"),
     [
         (lambda data: None if data == b"b" else 1, "raise", r"decode returned None.*row 1"),

@@ -27,8 +27,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fixtures.datasets import opener
-from tests.fixtures.tree import child_environment
+from tests.fixtures.datasets import ids_by_batch, opener
+from tests.fixtures.tree import run_python
 from torchparquet import Ahead, CorruptFileError, ParquetDataset, TransformError, batch_seed
 
 NUM_ROWS = 1000
@@ -66,11 +66,6 @@ def open_dataset(
         transform = Ahead(transform, threads, processes)
     dataset: ParquetDataset = opened(data, transform=transform, **options)
     return dataset
-
-
-def ids_in(batches: Any) -> list[list[int]]:
-    """Return the ids of each batch."""
-    return [batch["id"].tolist() for batch in batches]
 
 
 def changed(batch: Any) -> dict[str, Any]:
@@ -211,7 +206,7 @@ def test_a_failure_comes_in_its_turn_and_names_its_batch(data: Any, pool: Any) -
     wanted = int(plain[5]["id"][7])
     dataset = open_dataset(data, transform=functools.partial(fails_on, wanted), **pool)
     iterator = iter(dataset)
-    assert ids_in(next(iterator) for _ in range(5)) == ids_in(plain[:5])
+    assert ids_by_batch(next(iterator) for _ in range(5)) == ids_by_batch(plain[:5])
     for _ in range(2):
         with pytest.raises(
             TransformError, match=r"LookupError: of \d+; given was batch 5 of epoch 0"
@@ -219,7 +214,7 @@ def test_a_failure_comes_in_its_turn_and_names_its_batch(data: Any, pool: Any) -
             next(iterator)
     assert isinstance(_cause(iterator), LookupError) or pool is PROCESSES
     dataset.skip(1)
-    assert ids_in(iterator) == [batch["id"].tolist() for batch in plain[6:]]
+    assert ids_by_batch(iterator) == [batch["id"].tolist() for batch in plain[6:]]
     dataset.close()
 
 
@@ -290,14 +285,14 @@ def test_an_exception_of_a_signal_loses_no_batch(data: Any) -> None:
     def interrupt(*_: Any) -> None:
         raise _InterruptError
 
-    expected = ids_in(open_dataset(data))
+    expected = ids_by_batch(open_dataset(data))
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         iterator = iter(open_dataset(data, transform=hold, threads=1))
         with pytest.raises(_InterruptError):
             next(iterator)
         release.set()
-        assert ids_in(iterator) == expected
+        assert ids_by_batch(iterator) == expected
     finally:
         signal.signal(signal.SIGUSR1, before)
 
@@ -343,7 +338,7 @@ def test_a_crash_names_its_batch_and_one_that_comes_once_costs_none(
     row = int(plain[3]["id"][0])
     dataset = open_dataset(data, functools.partial(ends_on, row, None), **PROCESSES)
     iterator = iter(dataset)
-    assert ids_in(next(iterator) for _ in range(3)) == ids_in(plain[:3])
+    assert ids_by_batch(next(iterator) for _ in range(3)) == ids_by_batch(plain[:3])
     with pytest.raises(TransformError, match=r"ended abruptly.*given was batch 3 of epoch 0"):
         next(iterator)
     dataset.skip(1)
@@ -351,7 +346,7 @@ def test_a_crash_names_its_batch_and_one_that_comes_once_costs_none(
     dataset.close()
     dataset = open_dataset(data, functools.partial(ends_on, row, tmp_path / "ended"), **PROCESSES)
     with pytest.warns(RuntimeWarning, match="ended abruptly"):
-        assert ids_in(dataset) == ids_in(plain)
+        assert ids_by_batch(dataset) == ids_by_batch(plain)
     dataset.close()
 
 
@@ -415,13 +410,11 @@ if __name__ == "__main__":
 
 def output_of(program: str, folder: Path | None) -> str:
     """What a program prints, from a file or from stdin; its errors too."""
-    command, given = [sys.executable, "-"], program
-    if folder is not None:
+    if folder is None:
+        done = run_python("-", given=program)
+    else:
         (folder / "program.py").write_text(program)
-        command, given = [sys.executable, str(folder / "program.py")], ""
-    done = subprocess.run(
-        command, input=given, env=child_environment(), capture_output=True, text=True, timeout=120
-    )
+        done = run_python(folder / "program.py")
     return done.stdout + done.stderr
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from tests.fixtures.datasets import opener
+from tests.fixtures.datasets import ids_by_batch, opener
 from tests.fixtures.failing_loaders import raises_in_worker
 from torchparquet import Jagged, Order, ParquetDataset, TransformError, mix
 
@@ -39,11 +39,6 @@ def data(tmp_path_factory: Any) -> Any:
 
 
 open_dataset = opener(batch_size=16, num_threads=1)
-
-
-def ids_in(batches: Any) -> list[list[int]]:
-    """Return the ids of each batch."""
-    return [batch["id"].tolist() for batch in batches]
 
 
 def text_lengths(text: Jagged) -> torch.Tensor:
@@ -86,28 +81,12 @@ def test_functions_are_no_part_of_order_state_and_fingerprint(data: Any) -> None
     plain = open_dataset(data, shuffle=True)
     changed = open_dataset(data, shuffle=True, transform=with_sum, processors={"text": len})
     assert changed.manifest.fingerprint == plain.manifest.fingerprint
-    expected = ids_in(plain)
+    expected = ids_by_batch(plain)
     batches = iter(changed)
     found = [next(batches)["id"].tolist() for _ in range(5)]
     resumed = open_dataset(data, shuffle=True)
     resumed.load_state_dict(changed.state_dict())
-    assert found + ids_in(resumed) == expected
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "match"),
-    [
-        ({"transform": 3}, TypeError, "transform must be callable, got 3"),
-        ({"processors": {"text": None}}, TypeError, r"processors\['text'\] must be callable"),
-        ({"processors": [len]}, TypeError, "processors must be a dict"),
-        ({"processors": {"txt": len}}, ValueError, r"\['id', 'text', 'x'\], got one for 'txt'"),
-    ],
-)
-def test_what_is_no_function_is_refused(
-    data: Any, options: dict[str, Any], error: Any, match: str
-) -> None:
-    with pytest.raises(error, match=match):
-        open_dataset(data, **options)
+    assert found + ids_by_batch(resumed) == expected
 
 
 def described(ids: list[int], data: Path) -> set[str]:
@@ -218,7 +197,7 @@ class FailsOnce:
 
 @pytest.mark.parametrize("error", [ValueError, StopIteration])
 def test_a_failed_batch_was_not_delivered(data: Any, error: Any) -> None:
-    expected = ids_in(open_dataset(data, shuffle=True))
+    expected = ids_by_batch(open_dataset(data, shuffle=True))
     fails = FailsOnce(150, error)
     dataset = open_dataset(data, shuffle=True, transform=fails)
     batches = iter(dataset)
@@ -227,12 +206,12 @@ def test_a_failed_batch_was_not_delivered(data: Any, error: Any) -> None:
         found.extend(batch["id"].tolist() for batch in batches)
     resumed = open_dataset(data, shuffle=True)
     resumed.load_state_dict(dataset.state_dict())
-    assert found + ids_in(resumed) == expected
-    assert found + ids_in(batches) == expected
+    assert found + ids_by_batch(resumed) == expected
+    assert found + ids_by_batch(batches) == expected
 
 
 def test_a_batch_that_always_fails_can_be_passed_over(data: Any) -> None:
-    expected = ids_in(open_dataset(data, shuffle=True))
+    expected = ids_by_batch(open_dataset(data, shuffle=True))
     (bad,) = [number for number, ids in enumerate(expected) if 150 in ids]
     dataset = open_dataset(
         data, row_ids=True, shuffle=True, transform=functools.partial(fail_on, 150)
@@ -243,7 +222,7 @@ def test_a_batch_that_always_fails_can_be_passed_over(data: Any) -> None:
             found.extend(batch["id"].tolist() for batch in batches)
     dataset.skip(1)
     assert found == expected[:bad]
-    assert ids_in(batches) == expected[bad + 1 :]
+    assert ids_by_batch(batches) == expected[bad + 1 :]
 
 
 def test_an_interrupt_is_no_error_of_the_function(data: Any) -> None:

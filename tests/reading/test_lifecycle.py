@@ -579,9 +579,12 @@ def use_inherited(iterator: Any) -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize("num_taken", [0, 1])
-def test_an_inherited_iterator_raises(data: Any, num_taken: int) -> None:
-    iterator = iter(open_dataset(data))
+@pytest.mark.parametrize(
+    ("num_taken", "batch_size"), [(0, BATCH_SIZE), (1, BATCH_SIZE), (1, 7)], ids=str
+)
+def test_an_inherited_iterator_raises(data: Any, num_taken: int, batch_size: int) -> None:
+    """Also one of small batches, of which some were taken from the reader already."""
+    iterator = iter(open_dataset(data, batch_size=batch_size))
     batches = [next(iterator) for _ in range(num_taken)]
     texts: Any = in_fork(lambda: use_inherited(iterator))
     assert all("another process" in text for text in texts)

@@ -23,23 +23,6 @@ def test_sizes(size: Any) -> None:
     assert ReadOptions(max_memory=size).memory_per_worker(4) == SIZES[size] // 4
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "error"),
-    [
-        *(
-            ("max_memory", size, ValueError)
-            for size in (0, -1, "", "GiB", "1", "1 XB", "-1GiB", "0GiB", "1e3MB")
-        ),
-        *(("max_memory", size, TypeError) for size in (1.5, None, True, b"1GiB")),
-        *(("num_threads", number, ValueError) for number in (0, -1, 1025)),
-        ("pin_memory", 1, TypeError),
-    ],
-)
-def test_what_is_refused(name: str, value: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match=name):
-        ParquetDataset(pa.table({"a": [1]}), batch_size=1, **{name: value})
-
-
 SLURM = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID", "SLURM_CPUS_ON_NODE")
 
 

@@ -95,12 +95,6 @@ def test_a_state_of_another_window_is_refused(files: dict[str, Path]) -> None:
     shuffled(files["plain"], shuffle_window=None).load_state_dict(state)
 
 
-@pytest.mark.parametrize("window", ["700", "rows", "-1 rows", "1.5 rows", "0 rows", "7 row groups"])
-def test_other_texts_are_refused(files: dict[str, Path], window: str) -> None:
-    with pytest.raises(ValueError, match="shuffle_window must be"):
-        shuffled(files["plain"], shuffle_window=window)
-
-
 @pytest.mark.parametrize(
     "options", [{"max_memory": "600KiB"}, {"batch_size": None, "max_memory": "900KiB"}], ids=str
 )
@@ -110,8 +104,3 @@ def test_a_window_that_does_not_fit(files: dict[str, Path], options: dict[str, A
     fitting = str(found.value).split('shuffle_window="')[1].split('"')[0]
     dataset = shuffled(files["plain"], shuffle_window=fitting, **options)
     np.testing.assert_array_equal(np.sort(ids_of(dataset)), np.arange(NUM_ROWS))
-
-
-def test_windows_need_shuffle(files: dict[str, Path]) -> None:
-    with pytest.raises(ValueError, match="shuffle_window needs shuffle=True, got 700 rows"):
-        ParquetDataset(files["plain"], batch_size=1, shuffle_window=WINDOW)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -171,19 +170,6 @@ def test_from_workers(path: Path, table: pa.Table) -> None:
     found = rows_of(list(loader))
     assert found["i"] == table["i"].to_pylist()
     assert found["f"] == table["f"].to_pylist()
-
-
-def test_a_forked_child_delivers_nothing_more(path: Path) -> None:
-    iterator = iter(ParquetDataset(path, batch_size=SMALL, columns=["i"]))
-    next(iterator)
-    child = os.fork()
-    if child == 0:
-        try:
-            next(iterator)
-        except RuntimeError as error:
-            os._exit(7 if "process" in str(error) else 8)
-        os._exit(9)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_what_was_delivered_is_counted_and_no_more(path: Path) -> None:

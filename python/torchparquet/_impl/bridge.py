@@ -14,12 +14,7 @@ _FROM_SOURCE = (
 
 
 def find_bridge() -> Path:
-    """Return the bridge to the Arrow libraries of the installed pyarrow, which this loads.
-
-    Raises:
-        ImportError: No bridge fits the installed pyarrow, or none is installed; says which is,
-            which fit, and the commands that mend it.
-    """
+    """Return the bridge to the Arrow libraries of the installed pyarrow, which this loads."""
     try:
         # Loads the Arrow libraries, so that the bridge finds them wherever pyarrow lies.
         import pyarrow

@@ -104,12 +104,7 @@ def shortened(items: Sequence[str]) -> str:
 def explaining_arguments(
     groups: Mapping[str, type] | None = None, **required: str
 ) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
-    """Return a decorator by which a call with wrong arguments says which ones to give.
-
-    Args:
-        groups: Dataclasses of further options, by the argument that takes one.
-        required: How to give an argument that must be named, by its name.
-    """
+    """Return a decorator by which a call says which arguments to give, also those of `groups`."""
 
     def decorate(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
         @functools.wraps(function)

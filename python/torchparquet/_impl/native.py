@@ -20,11 +20,9 @@ except ModuleNotFoundError as error:
 
 @functools.cache
 def load_bridge() -> str:
-    """Load the bridge to Arrow; return its release, as in "26.0". Whoever reads files calls it.
-
-    Gzip pages are read by the libdeflate in the wheel of `deflate`, if that is installed.
-    """
+    """Load the bridge to Arrow; return its release, as in "26.0". Whoever reads files calls it."""
     release: str = load_arrow(str(find_bridge()))
+    # Gzip pages are read by the libdeflate in the wheel of `deflate`, if that is installed.
     spec = find_spec("deflate")
     for folder in (spec and spec.submodule_search_locations) or ():
         for library in Path(folder).glob("_deflate*.so"):

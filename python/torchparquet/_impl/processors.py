@@ -1,10 +1,13 @@
-"""The processors of this process, and the processes that share a machine."""
+"""The processors of this process, its parent, and the processes that share a machine."""
 
 from __future__ import annotations
 
+import functools
+import multiprocessing
 import os
 import re
 import sys
+import threading
 
 
 def num_processors() -> int:
@@ -56,3 +59,17 @@ def _num_ranks_by_store() -> int:
         store = inner
     is_local = getattr(store, "host", "") in ("localhost", "127.0.0.1", "::1")
     return int(dist.get_world_size()) if is_local else 1
+
+
+@functools.cache
+def end_with_parent() -> None:
+    """Have a thread end this process when its parent, as multiprocessing knows it, has ended."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)  # The main thread waits for work that never comes.
+
+    threading.Thread(target=wait, name="torchparquet-parent", daemon=True).start()

@@ -263,7 +263,7 @@ def _torchparquet(sample: Sample, batch_size: int, num_threads: int) -> Pass:
         )
     share = EpochPlan(rows, options).share(0)
     read = ReadOptions(num_threads, sample.max_memory, pin_memory=False)
-    source = StreamOpener(sample.manifest, sample.fields, read, False, False)
+    source = StreamOpener(sample.manifest, sample.fields, read)
 
     def once() -> Iterator[tuple[int, Iterable[Any]]]:
         with closing(source.open([share], 1)) as stream:

@@ -20,7 +20,7 @@ from torchparquet._impl.files.listing import ON_DISK, Listing
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.schemas import Schemas
 from torchparquet._impl.native import PageHeader, parse_page_header
-from torchparquet._impl.reading.window_limits import window_in_effect, window_memory
+from torchparquet._impl.reading.window_limits import WindowMemory, window_in_effect
 from torchparquet.errors import (
     CorruptFileError,
     EncryptedFileError,
@@ -86,7 +86,7 @@ def window_of(
     row_group_rows: NDArray[Any], columns: Sequence[Field], batch_size: int, memory: int
 ) -> tuple[int, int]:
     """Return the row groups and the rows of a shuffle window in that memory."""
-    fitting = window_memory(columns, batch_size, memory, row_ids=False, row_valid=False)
+    fitting = WindowMemory(columns, batch_size, memory)
     return window_in_effect(
         None, row_group_rows, share_batch_size=batch_size, memory=fitting, num_sharers=1
     )

@@ -22,7 +22,7 @@ from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
-from torchparquet._impl.reading.window_limits import window_memory
+from torchparquet._impl.reading.window_limits import WindowMemory
 from torchparquet.audit import SeenRows, audit_rows, row_ids_of
 from torchparquet.cli.arguments import Data, dataset_options, number_option, report_command
 from torchparquet.cli.columns import (
@@ -330,10 +330,10 @@ class _FileDecoder:
             return
         fields = tuple(self._fields[column] for column in columns)
         memory = self._options.memory_per_worker(1)
-        of_row = window_memory(fields, _BATCH_ROWS, memory, row_ids=False, row_valid=False)
+        of_row = WindowMemory(fields, _BATCH_ROWS, memory)
         fitting = int(memory / _BATCHES_IN_MEMORY / of_row.bytes_per_row)
         plan_options = PlanOptions(max(1, min(_BATCH_ROWS, fitting)))
-        source = StreamOpener(manifest, fields, self._options, False, False)
+        source = StreamOpener(manifest, fields, self._options)
         read = np.zeros((len(columns), 2), np.int64)  # rows and nulls
         for batch in source.read_once(EpochPlan(manifest.row_group_num_rows, plan_options)):
             for at, field in enumerate(fields):

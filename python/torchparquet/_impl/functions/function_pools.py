@@ -17,7 +17,7 @@ import torch.multiprocessing
 
 from torchparquet._impl.functions.batch_seed import with_seed
 from torchparquet._impl.functions.transforms import Transforms
-from torchparquet._impl.parent_process import end_with_parent
+from torchparquet._impl.processors import end_with_parent
 from torchparquet.options import Ahead
 
 

@@ -19,20 +19,12 @@ def wait_range() -> AbstractContextManager[Any] | None:
     # It takes microseconds even without a listener. The profiler passes it on to NVTX.
     if _profiler_enabled():
         return record_function(WAIT_RANGE)
-    return _NvtxRange() if _has_nvtx() else None
+    return torch.cuda.nvtx.range(WAIT_RANGE) if _has_nvtx() else None
 
 
 def shows_in_nvtx() -> bool:
     """Return True if each `next` is a range for NVTX where there is no profiler."""
     return _has_nvtx()
-
-
-class _NvtxRange(AbstractContextManager[None]):
-    def __enter__(self) -> None:
-        torch.cuda.nvtx.range_push(WAIT_RANGE)  # type: ignore[no-untyped-call]
-
-    def __exit__(self, *_: object) -> None:
-        torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
 
 
 @cache

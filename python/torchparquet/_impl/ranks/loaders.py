@@ -13,7 +13,7 @@ from typing import Any, NoReturn, SupportsIndex, TypeVar
 
 from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
-from torchparquet._impl.parent_process import end_with_parent
+from torchparquet._impl.processors import end_with_parent
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet.errors import unpickled
 

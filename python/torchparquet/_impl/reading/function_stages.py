@@ -37,13 +37,7 @@ class _Given:
 
 
 class Surroundings(NamedTuple):
-    """The facts of an iteration that the functions of its streams need.
-
-    Attributes:
-        seed_at: The seed of a batch, by its number in the stream.
-        origin_at: The provenance of a batch, or of one of its rows, to be shown.
-        add_seconds: Takes the seconds that the loop spent on functions, or waited for them.
-    """
+    """The seed and the provenance of a batch, by its number, and a clock of the loop's time."""
 
     seed_at: Callable[[int], int]
     origin_at: Callable[[int, int | None], object]

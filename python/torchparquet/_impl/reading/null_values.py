@@ -75,10 +75,7 @@ def _value_for(field: Field) -> str:
 
 
 def _sources_with_nulls(manifest: Manifest, sources: Collection[str]) -> set[str]:
-    """Return the columns that hold nulls by the statistics of files, of the first ones if many.
-
-    Statistics count empty lists too.
-    """
+    """Return the columns that hold nulls, or empty lists, by the statistics of the first files."""
     found = set[str]()
     most_files = _MOST_FILES if manifest.listing.store is None else _MOST_REMOTE_FILES
     for number in range(min(len(manifest.files), most_files)):

@@ -20,13 +20,7 @@ _MAX_DEFAULT_THREADS = 16
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options of reading a share, whose order and contents do not depend on them.
-
-    Attributes:
-        num_threads: None divides the processors of this process by the ranks of the node, where
-            they are known, and the DataLoader workers of the rank; at most 16.
-        max_memory: DataLoader workers share it.
-    """
+    """Options of reading a share, whose order and contents do not depend on them."""
 
     num_threads: int | None = None
     max_memory: int | str = "1GiB"

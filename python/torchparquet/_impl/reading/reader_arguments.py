@@ -23,21 +23,12 @@ if TYPE_CHECKING:
 
 ROW_ID = "row.id"
 ROW_VALID = "row.valid"
+# The tensors that no column of the files has.
+ROW_ID_FIELD = Field(ROW_ID, (), (), "int64", None, "error", 0)
+ROW_VALID_FIELD = Field(ROW_VALID, (), (), "bool", None, "error", 0)
 
 _NONE = np.zeros(0, np.int64)
 _NO_WINDOWS = Windows(_NONE, np.zeros(0, np.uint64), _NONE, _NONE)
-
-
-def native_row_groups(manifest: Manifest) -> native.RowGroups:
-    """Return the row groups of a manifest as the native reader takes them."""
-    packed = manifest.packed
-    return native.RowGroups(
-        file=manifest.row_group_file,
-        in_file=manifest.row_group_in_file,
-        first_row=manifest.row_group_first_row,
-        num_sequences=None if packed is None else packed.num_units,
-        are_selected=manifest.selection is not None,
-    )
 
 
 def native_shares(row_groups: native.RowGroups, shares: Sequence[Share]) -> list[native.Share]:
@@ -138,31 +129,14 @@ def bit_patterns(values: Sequence[float], dtype: str) -> list[int]:
     return patterns
 
 
-def with_row_fields(fields: Sequence[Field], *, row_ids: bool, row_valid: bool) -> list[Field]:
-    """Return the fields, and after them `row.id` and `row.valid` if they are wanted."""
-    extra = [Field(ROW_ID, (), (), "int64", None, "error", 0)] if row_ids else []
-    extra += [Field(ROW_VALID, (), (), "bool", None, "error", 0)] if row_valid else []
-    return [*fields, *extra]
-
-
 class StreamParts:
-    """The facts that all streams of a data set share, as the native reader takes them.
-
-    A forked child must not use it, because the files have a lock.
-
-    Attributes:
-        fields: The fields in slab order, with `row.id` and `row.valid` if they are wanted.
-        task_names: The column of each of a chunk's tasks, in the reader's order.
-        of_spec: The arguments of a reader's specification that are the same for all streams.
-    """
+    """What all streams of a data set share; not for a forked child, since files have a lock."""
 
     def __init__(
         self,
         manifest: Manifest,
-        fields: Sequence[Field],
+        tensors: Sequence[Field],
         *,
-        row_ids: bool,
-        row_valid: bool,
         decryption: native.Decryption | None = None,
         num_workers: int = 1,
     ) -> None:
@@ -184,8 +158,14 @@ class StreamParts:
             decryption=decryption,
             **options,
         )
-        self.row_groups = native_row_groups(manifest)
-        selections, selection = None, manifest.selection
+        packed, selections, selection = manifest.packed, None, manifest.selection
+        self.row_groups = native.RowGroups(
+            file=manifest.row_group_file,
+            in_file=manifest.row_group_in_file,
+            first_row=manifest.row_group_first_row,
+            num_sequences=None if packed is None else packed.num_units,
+            are_selected=selection is not None,
+        )
         if selection is not None:
             selections = native.Selections(
                 form=selection.form,
@@ -193,20 +173,20 @@ class StreamParts:
                 words=selection.words,
                 num_rows=selection.num_rows,
             )
-        given = with_row_fields(fields, row_ids=row_ids, row_valid=row_valid)
-        self.names = batch_names(given)
-        self.fields = slab_order(given)
+        self.names = batch_names(tensors)
+        self.fields = slab_order(tensors)
+        # The column of each of a chunk's tasks, in the reader's order.
         self.task_names = [source for field in self.fields for source in field.sources]
-        self.task_names += [ROW_ID] * row_ids + [ROW_VALID] * row_valid
-        places = {field.name: index for index, field in enumerate(self.fields)}
+        places = {one.name: at for at, one in enumerate(self.fields) if not one.sources}
+        self.task_names += [name for name in (ROW_ID, ROW_VALID) if name in places]
         self.of_spec: dict[str, Any] = {
             "files": files,
             "fields": [field_spec(field) for field in self.fields],
             "columns": _column_specs(self.fields, manifest),
             "selections": selections,
-            "row_id_field": places[ROW_ID] if row_ids else -1,
-            "row_valid_field": places[ROW_VALID] if row_valid else -1,
-            "rows_are_packed": manifest.packed is not None,
+            "row_id_field": places.get(ROW_ID, -1),
+            "row_valid_field": places.get(ROW_VALID, -1),
+            "rows_are_packed": packed is not None,
         }
 
     def close(self) -> None:
@@ -218,10 +198,7 @@ class StreamParts:
 def _stored_paths(
     manifest: Manifest, by_path: Sequence[Mapping[str, Leaf]], source: str
 ) -> tuple[list[str], list[int]]:
-    """Return the paths by which files store a column, and for each file the number of its path.
-
-    Both are empty if all files store it by its own.
-    """
+    """Return a column's paths in files, and each file's number of one; none if it has its own."""
     table = manifest.table
     if table is not None:
         if not any(source in stored for stored in table.stored):

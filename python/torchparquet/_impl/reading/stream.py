@@ -13,15 +13,10 @@ if TYPE_CHECKING:
 
 
 class Stream(Iterator[Batch]):
-    """Batches in order. An error comes at its place in the order, and again at each later `next`.
+    """Batches in order. An error comes at its place there, and again at each later `next`."""
 
-    Attributes:
-        num_batches: Batches of the whole stream.
-        num_rows_given: Rows of the latest batch that functions were given; None without functions.
-    """
-
-    num_batches: int
-    num_rows_given: int | None = None
+    num_batches: int  # of the whole stream
+    num_rows_given: int | None = None  # to functions, with the latest batch
 
     def __init__(self, source: Stream) -> None:
         """Make batches of those of `source`, which this stage closes."""

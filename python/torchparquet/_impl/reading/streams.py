@@ -17,7 +17,11 @@ from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.reading.batch_stream import BatchStream
 from torchparquet._impl.reading.device_stage import DeviceStage, resolved_device
 from torchparquet._impl.reading.read_options import ReadOptions
-from torchparquet._impl.reading.reader_arguments import StreamParts, with_row_fields
+from torchparquet._impl.reading.reader_arguments import (
+    ROW_ID_FIELD,
+    ROW_VALID_FIELD,
+    StreamParts,
+)
 from torchparquet.errors import users_level
 
 if TYPE_CHECKING:
@@ -39,8 +43,8 @@ class StreamOpener:
     manifest: Manifest
     fields: tuple[Field, ...]
     options: ReadOptions
-    row_ids: bool
-    row_valid: bool
+    row_ids: bool = False
+    row_valid: bool = False
     keys: FileKeys | None = None
     device: torch.device | None = None
 
@@ -61,11 +65,15 @@ class StreamOpener:
         self._owner_pid = os.getpid()
 
     @property
+    def tensors(self) -> list[Field]:
+        """The fields, and after them `row.id` and `row.valid` if they are wanted."""
+        wanted = ((ROW_ID_FIELD, self.row_ids), (ROW_VALID_FIELD, self.row_valid))
+        return [*self.fields, *(field for field, is_wanted in wanted if is_wanted)]
+
+    @property
     def names(self) -> list[str]:
         """Keys of a batch, in its order."""
-        return batch_names(
-            with_row_fields(self.fields, row_ids=self.row_ids, row_valid=self.row_valid)
-        )
+        return batch_names(self.tensors)
 
     def open(self, shares: Sequence[Share], num_workers: int) -> BatchStream:
         """Open a stream of shares whose rows are side by side in each batch."""
@@ -78,9 +86,7 @@ class StreamOpener:
             keys = self.keys
             self._parts = StreamParts(
                 self.manifest,
-                self.fields,
-                row_ids=self.row_ids,
-                row_valid=self.row_valid,
+                self.tensors,
                 decryption=None if keys is None else native_keys(self.manifest, keys, threads),
                 num_workers=num_workers,
             )

@@ -10,7 +10,7 @@ import numpy as np
 
 from torchparquet._impl.native import tensor_bytes, window_row_bytes
 from torchparquet._impl.plan.plan_options import Int64Array
-from torchparquet._impl.reading.reader_arguments import field_spec, with_row_fields
+from torchparquet._impl.reading.reader_arguments import field_spec
 
 if TYPE_CHECKING:
     from torchparquet._impl.batches.fields import Field
@@ -18,27 +18,18 @@ if TYPE_CHECKING:
 DEFAULT_WINDOW = 8
 
 
-def window_memory(
-    fields: Sequence[Field],
-    rows_of_batch: int,
-    max_memory_bytes: int,
-    *,
-    row_ids: bool,
-    row_valid: bool,
-) -> WindowMemory:
-    """Return the memory that windows need per row, strings of their likely size, and its bound."""
-    tensors = tuple(with_row_fields(fields, row_ids=row_ids, row_valid=row_valid))
-    bytes_per_row = window_row_bytes([field_spec(field) for field in tensors], rows_of_batch)
-    return WindowMemory(bytes_per_row, tensors, max_memory_bytes)
-
-
-@dataclass(frozen=True)
+@dataclass
 class WindowMemory:
-    """The memory for windows."""
+    """The memory that windows need per row, strings of their likely size, and its bound."""
 
-    bytes_per_row: float
-    tensors: tuple[Field, ...]
+    tensors: Sequence[Field]
+    rows_of_batch: int
     max_memory_bytes: int
+
+    def __post_init__(self) -> None:
+        """Estimate the bytes of a row."""
+        specs = [field_spec(field) for field in self.tensors]
+        self.bytes_per_row: float = window_row_bytes(specs, self.rows_of_batch)
 
     def fits(self, num_rows: int, rows_of_batch: int, part: float) -> bool:
         """Return True if a window, with the batches that it touches at its ends, fits that part."""
@@ -63,16 +54,12 @@ def window_in_effect(
     memory: WindowMemory,
     num_sharers: int,
 ) -> tuple[int, int]:
-    """Return `(shuffle_window, window_rows)` as `PlanOptions` has them.
-
-    By default a window has 8 chunks, or as many as half of the memory holds, so that the next
-    window is decoded while one is consumed. If one chunk is too much, a window is a part of a row
-    group. Windows of DataLoader workers, or of shares side by side, share the memory.
-    """
+    """Return `(shuffle_window, window_rows)` as `PlanOptions` has them."""
     largest_first = np.sort(row_group_rows)[::-1]
     part = 1.0 / num_sharers
     rows_of_batch = share_batch_size or int(largest_first[0])
     if requested is None:
+        # Half of the memory is for the next window, which is decoded while one is consumed.
         if memory.fits(int(largest_first[:DEFAULT_WINDOW].sum()), rows_of_batch, part / 2):
             return DEFAULT_WINDOW, 0
         room = memory.max_memory_bytes * part / 2 / max(memory.bytes_per_row, 1.0)

@@ -99,9 +99,7 @@ class WordPass:
         bytes_of_batch = self.options.memory_per_worker(1)
         batch_size = max(1, min(_MOST_ROWS, bytes_of_batch // _LEAST_BYTES))
         options = replace(self.options, pin_memory=False)
-        opener = StreamOpener(
-            manifest, (field,), options, row_ids=False, row_valid=False, keys=self.keys
-        )
+        opener = StreamOpener(manifest, (field,), options, keys=self.keys)
         plan = EpochPlan(manifest.row_group_num_rows, PlanOptions(batch_size=batch_size))
         with closing(opener.read_once(plan)) as batches:
             for batch in batches:

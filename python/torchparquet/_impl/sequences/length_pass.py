@@ -108,14 +108,8 @@ class LengthPass:
         num_rows = np.where(wanted, manifest.row_group_num_rows, 0)
         if not num_rows.any():
             return
-        streams = StreamOpener(
-            manifest,
-            tuple(map(lengths_of, fields)),
-            self.options,
-            row_ids=False,
-            row_valid=False,
-            keys=self.keys,
-        )
+        read = tuple(map(lengths_of, fields))
+        streams = StreamOpener(manifest, read, self.options, keys=self.keys)
         plan = EpochPlan(num_rows, PlanOptions(batch_size=None))
         row_groups = np.flatnonzero(num_rows).tolist()
         first = fields[0].name

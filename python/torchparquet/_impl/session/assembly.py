@@ -23,7 +23,7 @@ from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions, check_
 from torchparquet._impl.ranks.sharding import Membership
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
-from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW, WindowMemory, window_memory
+from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW, WindowMemory
 from torchparquet._impl.reading.word_pass import WordPass
 from torchparquet._impl.rows.filters import both
 from torchparquet._impl.rows.select_rows import RowArguments, select_rows
@@ -162,13 +162,7 @@ def _refuse_repeated(adding: str, names: Sequence[str]) -> None:
 
 
 def _window_memory(streams: StreamOpener, rows_of_batch: int) -> WindowMemory:
-    return window_memory(
-        streams.fields,
-        rows_of_batch,
-        streams.options.memory_per_worker(1),
-        row_ids=streams.row_ids,
-        row_valid=streams.row_valid,
-    )
+    return WindowMemory(streams.tensors, rows_of_batch, streams.options.memory_per_worker(1))
 
 
 def window_of_row_groups(

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import os
 import secrets
+import sys
 import tempfile
 import threading
 import weakref
@@ -20,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import get_worker_info
 
-from torchparquet._impl.forks import let_threads_finish_before_forks
 from torchparquet._impl.native import (
     EPOCH_LEDGER_WORDS,
+    await_gloo_threads,
     begin_iteration,
     epoch_of,
     map_shared_words,
@@ -178,7 +179,12 @@ def _note_start() -> None:
 def _watch_forks() -> None:
     """Begin to with the first ledger, for a process may import the package and read nothing."""
     os.register_at_fork(before=_before_fork, after_in_child=_note_start)
-    let_threads_finish_before_forks()
+    # After a collective call has returned, a thread of gloo registers with the interpreter under a
+    # lock. Before 3.11.10, CPython copies a held lock into a forked child, which waits for it for
+    # ever (python/cpython#112275). The hook is the extension's function itself: forks ignore an
+    # exception that a signal handler raises in a Python function.
+    if sys.implementation.name == "cpython" and sys.version_info < (3, 11, 10):
+        os.register_at_fork(before=await_gloo_threads)
 
 
 class _SharedWords:
