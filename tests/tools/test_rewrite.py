@@ -236,11 +236,22 @@ def test_decimals_and_moments_are_stored_as_they_were(rewritten: Any, tmp_path: 
     assert any("INT96 becomes INT64" in change for change in report["schema_changes"])
 
 
+MOMENT = pa.timestamp("us")
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrapped"),
+    [
+        (MOMENT, lambda far: far),
+        (pa.struct({"n": pa.int64(), "at": MOMENT}), lambda far: {"n": 1, "at": far}),
+        (pa.map_(pa.string(), pa.list_(MOMENT)), lambda far: [("a", [None, far])]),
+    ],
+)
 def test_a_moment_that_does_not_fit_is_an_error_and_not_another_moment(
-    refused: Any, tmp_path: Path
+    refused: Any, tmp_path: Path, kind: pa.DataType, wrapped: Any
 ) -> None:
     source = tmp_path / "a.parquet"
-    far = pa.array([datetime.datetime(2500, 1, 1)], pa.timestamp("us"))
+    far = pa.array([wrapped(datetime.datetime(2500, 1, 1))], kind)
     pq.write_table(pa.table({"t": far}), source, use_deprecated_int96_timestamps=True)
     error = refused(source, tmp_path / "o")
     assert "does not fit int64 nanoseconds" in error
