@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 import torchparquet
 from tests.fixtures.shape_files import shape_files
-from tests.fixtures.tree import ROOT, child_environment
+from tests.fixtures.tree import ROOT, completed
 from torchparquet._impl import _core, bridge, native
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -28,14 +28,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 def run(program: str, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a program with options of Python before it, and variables of its environment."""
-    return subprocess.run(
-        [sys.executable, *options, "-c", textwrap.dedent(program)],
-        env=child_environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return completed(*options, "-c", textwrap.dedent(program), **variables)
 
 
 # The import

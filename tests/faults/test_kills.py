@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.fixtures.tree import ROOT
+from tests.fixtures.tree import ROOT, completed
 
 KILLS = str(ROOT / "bench" / "faults" / "kills.py")
 
 pytestmark = pytest.mark.long
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
-
-
 @pytest.mark.parametrize("count", [6, pytest.param(1000, marks=pytest.mark.soak)])
 def test_kills_lose_nothing(count: int) -> None:
-    done = run(KILLS, "--count", str(count), "--seed", "1")
+    done = completed(KILLS, "--count", str(count), "--seed", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split("|")[1:-1] for line in done.stdout.splitlines() if line.startswith("| ")]
     assert len(rows) == 5

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import textwrap
 
 import pytest
+
+from tests.fixtures.tree import completed
 
 # A thread named as gloo's, that waits for the interpreter as those do after a collective call,
 # has had it before a child is forked. Python alone would let it wait for 100 s.
@@ -49,11 +49,5 @@ FORK = """
     sys.version_info >= (3, 11, 10), reason="this Python's forks need not wait for other threads"
 )
 def test_threads_after_a_collective_call_finish_before_a_fork() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(FORK)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed("-c", textwrap.dedent(FORK), OMP_NUM_THREADS="1")
     assert done.stdout == "done\n", done.stderr

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import resource
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -31,6 +29,7 @@ from tests.fixtures.thrift_bytes import (
     footer,
     pages,
 )
+from tests.fixtures.tree import completed
 from torchparquet import NullValueError, ParquetDataset
 
 MIB = 2**20
@@ -259,8 +258,7 @@ def measured(files: dict[str, str]) -> Any:
         {**defaults, "paths": files.get(name.split()[-1], files["runs"]), **case}  # type: ignore[dict-item]
         for name, case in CASES.items()
     ]
-    command = [sys.executable, "-c", PASSES, json.dumps(cases)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False)
+    result = completed("-c", PASSES, json.dumps(cases))
     assert result.returncode == 0, result.stderr
     lines = map(json.loads, result.stdout.splitlines())
     return dict(zip(CASES, lines, strict=True))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import datetime
 import decimal
 import signal
-import subprocess
-import sys
 import uuid
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures import thrift_bytes
+from tests.fixtures.tree import completed
 from torchparquet.cli.rewrite.places import LocalOutput
 from torchparquet.cli.rewrite.writing import JOURNAL
 
@@ -344,15 +344,12 @@ sys.exit(main(sys.argv[3:]))
 """
 
 
-def run_until(
-    number: signal.Signals, step: int, *arguments: Any
-) -> subprocess.CompletedProcess[str]:
+def run_until(number: signal.Signals, step: int, *arguments: Any) -> CompletedProcess[str]:
     """Run a rewrite that gets a signal at a step: a row group written, or a file named.
 
     The first step finds out the schema.
     """
-    command = [sys.executable, "-c", KILLED, str(step), str(int(number)), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return completed("-c", KILLED, step, int(number), "rewrite", *arguments)
 
 
 @pytest.mark.parametrize(
@@ -369,7 +366,7 @@ def test_killed_and_gone_on_with(
     output = tmp_path / "killed"
     seen: dict[str, tuple[int, int]] = {}
     for step in steps:
-        done = run_until(signal.SIGKILL, step, "rewrite", data, "--output", output, *more)
+        done = run_until(signal.SIGKILL, step, data, "--output", output, *more)
         assert done.returncode == -signal.SIGKILL, done.stderr
         for path in files_of(output):
             # Whatever has a name is complete, and is not written again.
@@ -391,7 +388,7 @@ def test_killed_and_gone_on_with(
 
 @pytest.mark.long
 def test_ctrl_c_ends_cleanly(data: Any, tmp_path: Path) -> None:
-    done = run_until(signal.SIGINT, 8, "rewrite", data, "--output", tmp_path / "o", *SMALL)
+    done = run_until(signal.SIGINT, 8, data, "--output", tmp_path / "o", *SMALL)
     assert done.returncode == 130
     assert done.stdout == ""
     assert done.stderr == "torchparquet: interrupted\n"
