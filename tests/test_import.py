@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 import torchparquet
 from tests.fixtures.shape_files import shape_files
-from tests.fixtures.tree import ROOT, run_python
+from tests.fixtures.tree import ROOT, completed
 from torchparquet._impl import _core, bridge, native
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -28,7 +28,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 def run(program: str, *options: str, **variables: str) -> CompletedProcess[str]:
     """Run a program with options of Python before it, and variables of its environment."""
-    return run_python(*options, "-c", textwrap.dedent(program), **variables)
+    return completed(*options, "-c", textwrap.dedent(program), **variables)
 
 
 # The import

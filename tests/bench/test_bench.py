@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fixtures.tree import ROOT
+from tests.fixtures.tree import ROOT, completed
 
 # A ratio, its spread over rounds, the target and the verdict.
 JUDGED = re.compile(
@@ -19,17 +17,7 @@ JUDGED = re.compile(
 )
 
 
-def bench(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "bench", *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={**os.environ},
-        check=False,
-    )
-
-
+bench = partial(completed, "-m", "bench", cwd=ROOT)
 # It compiles two programs.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.tree import ROOT, run_python
+from tests.fixtures.tree import ROOT, completed
 
-FUZZ = str(ROOT / "bench" / "fuzz.py")
+FUZZ = ROOT / "bench" / "fuzz.py"
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ FUZZ = str(ROOT / "bench" / "fuzz.py")
 )
 def test_damaged_files_read_right_or_raise(cases: int, seed: int, options: list[str]) -> None:
     """Checksums find flipped bits."""
-    done = run_python(FUZZ, "--cases", str(cases), "--seed", str(seed), *options)
+    done = completed(FUZZ, "--cases", cases, "--seed", seed, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{cases} cases of" in done.stdout
     assert " 0 findings" in done.stdout
@@ -31,7 +31,7 @@ def test_damaged_files_read_right_or_raise(cases: int, seed: int, options: list[
 def test_a_case_is_the_same_every_time(tmp_path: Path) -> None:
     outputs = []
     for name in ("a", "b"):
-        done = run_python(FUZZ, "--seed", "5", "--case", "11", "--keep", str(tmp_path / name))
+        done = completed(FUZZ, "--seed", "5", "--case", "11", "--keep", tmp_path / name)
         assert done.returncode == 0, done.stdout + done.stderr
         outputs.append(done.stdout.splitlines()[0])
     assert outputs[0] == outputs[1]
@@ -40,5 +40,5 @@ def test_a_case_is_the_same_every_time(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_each_planted_bug_is_found() -> None:
-    done = run_python(str(Path(__file__).parent / "fuzz_plants.py"))
+    done = completed(Path(__file__).parent / "fuzz_plants.py")
     assert done.returncode == 0, done.stderr

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.fixtures.tree import ROOT
+from tests.fixtures.tree import ROOT, completed
 
 MODULE = Path("/usr/lib/nginx/modules/ngx_http_lua_module.so")
 pytestmark = pytest.mark.timeout(600)
 
 
 def remote(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "bench/remote.py", "--quick", "--repeats", "1", "--data-dir"]
-    done = subprocess.run(
-        [*command, str(folder), *arguments], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    options = ("--quick", "--repeats", 1, "--data-dir", folder)
+    done = completed("bench/remote.py", *options, *arguments, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

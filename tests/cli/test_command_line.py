@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from tests.fixtures.encrypted_files import LAYOUTS, write_encrypted
 from tests.fixtures.parquet_files import id_files
+from tests.fixtures.tree import completed
 from torchparquet import __version__
 from torchparquet.cli import main
 from torchparquet.cli.application import application
@@ -37,17 +38,6 @@ def arguments_of(command: str, data: str, tmp_path: Path) -> list[str]:
     return [command, data, *more.get(command, [])]
 
 
-def completed(command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        env=os.environ | variables,
-    )
-
-
 def test_help_names_every_command() -> None:
     result = CliRunner().invoke(application, ["--help"])
     assert result.exit_code == 0
@@ -60,7 +50,7 @@ def test_help_names_every_command() -> None:
 
 
 def test_version_and_module() -> None:
-    done = completed([sys.executable, "-m", "torchparquet", "--version"])
+    done = completed("-m", "torchparquet", "--version")
     assert done.stdout == f"torchparquet {__version__}\n"
 
 
@@ -110,7 +100,7 @@ sys.modules[{package!r}] = None
 sys.argv = ["torchparquet", "--version"]
 runpy.run_module("torchparquet", run_name="__main__")
 """
-    done = completed([sys.executable, "-c", program])
+    done = completed("-c", program)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "torchparquet: error: the command line needs packages that are not installed: "
@@ -180,7 +170,7 @@ def _read(terminal: int) -> bytes:
 def test_nobody_reads_the_output(data: Any) -> None:
     """A pipe whose reader has gone ends the command without a traceback."""
     command = f"{sys.executable} -m torchparquet inspect {data} --json | true"
-    done = completed(["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"])
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
 
 
@@ -203,7 +193,7 @@ def test_encrypted_files_are_refused(layout: str, tmp_path: Path) -> None:
     path = write_encrypted(tmp_path / "a.parquet", table, LAYOUTS[layout])
     names = ["inspect", "bench", "rewrite", "verify"]
     commands = [[*arguments_of(name, path, tmp_path), "--json"] for name in names]
-    done = completed([sys.executable, "-c", RUN_EACH, json.dumps(commands)])
+    done = completed("-c", RUN_EACH, json.dumps(commands))
     results = [json.loads(line) for line in done.stdout.splitlines()]
     for name, (code, output, told) in zip(names, results, strict=True):
         assert code == 1, name
@@ -218,7 +208,6 @@ def test_encrypted_files_are_refused(layout: str, tmp_path: Path) -> None:
 @pytest.mark.long
 def test_no_progress_where_colors_are_forced(data: Any, tmp_path: Path) -> None:
     arguments = [*arguments_of("rewrite", data, tmp_path), "--json"]
-    command = [sys.executable, "-m", "torchparquet", *arguments]
-    done = completed(command, FORCE_COLOR="1", TERM="xterm")
+    done = completed("-m", "torchparquet", *arguments, FORCE_COLOR="1", TERM="xterm")
     assert json.loads(done.stdout)["rows"] == 1000
     assert done.stderr == ""

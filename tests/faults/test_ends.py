@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fixtures.tree import ROOT, run_python
+from tests.fixtures.tree import ROOT, completed
 
 ENDS = str(ROOT / "bench" / "faults" / "ends.py")
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.long
 
 def run(*command: str) -> tuple[int, dict[str, list[int]], str]:
     """Return the exit code, the numbers of each row by its kind, and all that was written."""
-    done = run_python(*command)
+    done = completed(*command)
     rows = [line.split("|")[1:-1] for line in done.stdout.splitlines() if line.startswith("| ")]
     numbers = {
         row[0].strip(): [int(cell) for cell in row[2:]] for row in rows if row[2] != " ends "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fixtures.tree import ROOT, run_python
+from tests.fixtures.tree import ROOT, completed
 
 KILLS = str(ROOT / "bench" / "faults" / "kills.py")
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.long
 
 @pytest.mark.parametrize("count", [6, pytest.param(1000, marks=pytest.mark.soak)])
 def test_kills_lose_nothing(count: int) -> None:
-    done = run_python(KILLS, "--count", str(count), "--seed", "1")
+    done = completed(KILLS, "--count", str(count), "--seed", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split("|")[1:-1] for line in done.stdout.splitlines() if line.startswith("| ")]
     assert len(rows) == 5

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 
 import pytest
 
-from tests.fixtures.tree import ROOT
+from tests.fixtures.tree import ROOT, completed
 
 
 @pytest.mark.long
@@ -16,7 +14,6 @@ from tests.fixtures.tree import ROOT
 @pytest.mark.parametrize("model", ["cursor", "reader"])
 def test_every_interleaving_is_right(model: str) -> None:
     program = ROOT / "bench" / "faults" / "models.py"
-    command = [sys.executable, str(program), "--quick", "--only", model]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = completed(program, "--quick", "--only", model)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all as it must be" in done.stdout

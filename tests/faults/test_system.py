@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.tree import ROOT, run_python
+from tests.fixtures.tree import ROOT, completed
 
 SYSTEM = ROOT / "bench" / "faults" / "system.py"
 # The share of cases that takes some seconds.
@@ -31,7 +31,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("fault", SHARES)
 def test_a_fault_gives_right_rows_or_a_clear_error(fault: str) -> None:
-    done = run_python(SYSTEM, "--only", fault, "--share", SHARES[fault])
+    done = completed(SYSTEM, "--only", fault, "--share", SHARES[fault])
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -64,9 +64,8 @@ try:
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_write_that_fails_names_the_file(tmp_path: Path, name: str) -> None:
     caught = "\nexcept OSError as error:\n    print(type(error).__name__, error)\n"
-    done = run_python(
-        "-c", LIMITED + WRITERS[name].replace("\n        ", "\n    ") + caught, tmp_path
-    )
+    writer = WRITERS[name].replace("\n        ", "\n    ")
+    done = completed("-c", LIMITED + writer + caught, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("OSError [Errno 27] File too large: "), done.stdout
     assert str(tmp_path / "out") in done.stdout
@@ -89,7 +88,7 @@ print(len(list(torchparquet.ParquetDataset(path, batch_size=10))))
 
 
 def test_shared_memory_that_is_refused_is_told(tmp_path: Path) -> None:
-    done = run_python("-c", NO_SHARED_MEMORY, tmp_path)
+    done = completed("-c", NO_SHARED_MEMORY, tmp_path)
     assert done.returncode == 0, done.stderr
     told, num_batches = done.stdout.splitlines()
     assert "the system gives no shared memory for the numbers of epochs" in told

@@ -40,7 +40,7 @@ from tests.fixtures.thrift_bytes import (
     replaced,
     resized,
 )
-from tests.fixtures.tree import run_python
+from tests.fixtures.tree import completed
 from torchparquet import CorruptFileError
 
 NUM_ROWS = 2000
@@ -424,6 +424,5 @@ def test_what_is_no_parquet_file_is_not_read_as_far_as_it_says(tmp_path: Path, t
         file.truncate(3 << 30)
         file.seek(-len(tail), os.SEEK_END)
         file.write(tail)
-    program = textwrap.dedent(MUCH_FOR_NOTHING)
-    done = run_python("-c", program, path)
+    done = completed("-c", textwrap.dedent(MUCH_FOR_NOTHING), path)
     assert str(path) in done.stdout, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from tests.frameworks.jobs.recorded import check_killed_and_resumed, dataset_of, ids_of, stream_of
+from tests.frameworks.jobs.running import torchrun
 from torchparquet import mix
 
 accelerate = pytest.importorskip("accelerate")
@@ -136,4 +138,4 @@ def test_it_needs_an_accelerator(data: Any) -> None:
 
 def test_two_processes_killed_and_resumed(tmp_path: Path, data: Any) -> None:
     """Saved after step 18, when no gradients are accumulated: those are in no checkpoint."""
-    check_killed_and_resumed(JOB, data, tmp_path, saved=18, kill=21)
+    check_killed_and_resumed(partial(torchrun, 2, JOB), data, tmp_path, saved=18, kill=21)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from torch.utils.data import DataLoader
 from tests.frameworks.jobs.recorded import (
     NUM_ROWS,
     assert_each_row_once,
+    check_killed_and_resumed,
     dataset_of,
     ids_of,
-    read_lines,
+    lines_of,
     stream_of,
     streams,
 )
@@ -217,36 +219,15 @@ def test_spawned_processes(tmp_path: Path, data: Any) -> None:
         assert f"rank {rank}: {NUM_ROWS // 2} rows, True" in output
 
 
-def job(data: Path, out: Path, *arguments: str, fails: bool = False) -> list[list[dict[str, Any]]]:
-    """Run the job, which starts its second process itself; what each rank wrote down."""
-    out.mkdir(exist_ok=True)
-    run(python(HERE / "jobs" / "lightning_job.py", data, out, *arguments), out, fails)
-    return [read_lines(out, rank) for rank in range(2)]
-
-
 def test_two_processes_killed_and_resumed(tmp_path: Path, data: Any) -> None:
-    """Each reads its half, nothing twice; killed within an epoch they end as if they were not."""
-    wanted = [stream_of(data, rank, 2, range(3)) for rank in range(2)]
-    whole = job(data, tmp_path / "whole", "--validate")
+    """Lightning starts the second one itself."""
+    job = partial(python, HERE / "jobs" / "lightning_job.py")
+    check_killed_and_resumed(job, data, tmp_path, saved=20, kill=23)
     for rank in range(2):
-        assert streams(of(whole[rank], "train")) == wanted[rank]
-        steps = [line["step"] for line in of(whole[rank], "validate")]
+        steps = [line["step"] for line in lines_of(tmp_path / "whole", rank, "validate")]
         assert sorted(set(steps)) == [6, 12, 19, 25, 32, 38]
-        assert {line["number"] for line in of(whole[rank], "length")} == {13}
-    for epoch in range(3):
-        assert_each_row_once([streams(of(rank, "train"))[epoch] for rank in whole])
+        lengths = lines_of(tmp_path / "whole", rank, "length")
+        assert {line["number"] for line in lengths} == {13}
     for what in ("test", "predict"):
-        assert_each_row_once([[line["ids"] for line in of(rank, what)] for rank in whole])
-
-    out = tmp_path / "killed"
-    first = job(data, out, "--save-at", "20", "--kill", "22", fails=True)
-    assert all(len(of(rank, "train")) in (22, 23) for rank in first)
-    job(data, out, "--resume", str(out / "20.ckpt"))
-    for rank in range(2):
-        lines = of(read_lines(out, rank), "train")
-        # Batches after the checkpoint were trained on again.
-        assert streams(lines) == wanted[rank]
-        assert len(lines) == len(of(first[rank], "train")) + 3 * 13 - 20
-        weights = [torch.load(folder / f"{rank}.pt") for folder in (tmp_path / "whole", out)]
-        assert str(weights[0]) == str(weights[1])
-        assert all(map(torch.equal, *(one.values() for one in weights)))
+        lines = [lines_of(tmp_path / "whole", rank, what) for rank in range(2)]
+        assert_each_row_once([[line["ids"] for line in of_rank] for of_rank in lines])

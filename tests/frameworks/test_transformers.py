@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ JOB = Path(__file__).parent / "jobs" / "transformers_job.py"
 
 
 def test_two_processes_killed_and_resumed(tmp_path: Path, data: Any) -> None:
-    check_killed_and_resumed(JOB, data, tmp_path, saved=20, kill=22)
+    check_killed_and_resumed(partial(torchrun, 2, JOB), data, tmp_path, saved=20, kill=22)
 
 
 @pytest.mark.parametrize("num_ranks", [1, 3])

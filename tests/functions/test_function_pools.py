@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fixtures.datasets import ids_by_batch, opener
-from tests.fixtures.tree import run_python
+from tests.fixtures.tree import completed
 from torchparquet import Ahead, CorruptFileError, ParquetDataset, TransformError, batch_seed
 
 NUM_ROWS = 1000
@@ -411,10 +411,10 @@ if __name__ == "__main__":
 def output_of(program: str, folder: Path | None) -> str:
     """What a program prints, from a file or from stdin; its errors too."""
     if folder is None:
-        done = run_python("-", given=program)
+        done = completed("-", given=program)
     else:
         (folder / "program.py").write_text(program)
-        done = run_python(folder / "program.py")
+        done = completed(folder / "program.py")
     return done.stdout + done.stderr
 
 

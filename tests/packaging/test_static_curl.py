@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import runpy
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from tests.fixtures.tree import ROOT
+from tests.fixtures.tree import ROOT, completed
 
 PROGRAM = ROOT / "packaging" / "static_curl.py"
 # Each source, with the name of its licence.
@@ -44,13 +42,7 @@ def tools(tmp_path: Path) -> Path:
 
 
 def ran(tools: Path, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, PROGRAM, *arguments],
-        env=os.environ | {"PATH": f"{tools}:/usr/bin:/bin"} | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return completed(PROGRAM, *arguments, PATH=f"{tools}:/usr/bin:/bin", **variables)
 
 
 def test_an_archive_of_other_bytes_is_refused(tmp_path: Path, archives: Path, tools: Path) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.fixtures.tree import ROOT
+from tests.fixtures.tree import ROOT, completed
 
 LIMIT = 500 * 1024
 
@@ -17,8 +16,7 @@ def check(folder: Path) -> subprocess.CompletedProcess[str]:
     """Track all files of a folder, and check them as `nox -s lint` does."""
     for command in (["init", "-q"], ["add", "--force", "."]):
         subprocess.run(["git", *command], cwd=folder, check=True)
-    program = [sys.executable, str(ROOT / ".ci/check_files.py")]
-    return subprocess.run(program, cwd=folder, capture_output=True, text=True, check=False)
+    return completed(ROOT / ".ci/check_files.py", cwd=folder)
 
 
 @pytest.fixture

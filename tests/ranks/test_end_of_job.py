@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
-from tests.fixtures.tree import ROOT
+from tests.fixtures.tree import ROOT, completed
 
 FAILING = """
 import os, sys
@@ -84,13 +80,8 @@ print(num_threads() - before)
 def threads_left(program: str, *arguments: str) -> int:
     """Run a program as the only rank, and return how many threads are left at its end."""
     job = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        env=os.environ | job | {"PYTHONPATH": str(ROOT / "examples"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    job |= {"PYTHONPATH": str(ROOT / "examples"), "OMP_NUM_THREADS": "1"}
+    done = completed("-c", program, *arguments, **job)
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 

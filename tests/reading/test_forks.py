@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from tests.fixtures.tree import run_python
+from tests.fixtures.tree import completed
 
 # A thread named as gloo's, that waits for the interpreter as those do after a collective call,
 # has had it before a child is forked. Python alone would let it wait for 100 s.
@@ -49,5 +49,5 @@ FORK = """
     sys.version_info >= (3, 11, 10), reason="this Python's forks need not wait for other threads"
 )
 def test_threads_after_a_collective_call_finish_before_a_fork() -> None:
-    done = run_python("-c", textwrap.dedent(FORK), OMP_NUM_THREADS="1")
+    done = completed("-c", textwrap.dedent(FORK), OMP_NUM_THREADS="1")
     assert done.stdout == "done\n", done.stderr

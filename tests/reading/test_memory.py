@@ -29,7 +29,7 @@ from tests.fixtures.thrift_bytes import (
     footer,
     pages,
 )
-from tests.fixtures.tree import run_python
+from tests.fixtures.tree import completed
 from torchparquet import NullValueError, ParquetDataset
 
 MIB = 2**20
@@ -258,7 +258,7 @@ def measured(files: dict[str, str]) -> Any:
         {**defaults, "paths": files.get(name.split()[-1], files["runs"]), **case}  # type: ignore[dict-item]
         for name, case in CASES.items()
     ]
-    result = run_python("-c", PASSES, json.dumps(cases))
+    result = completed("-c", PASSES, json.dumps(cases))
     assert result.returncode == 0, result.stderr
     lines = map(json.loads, result.stdout.splitlines())
     return dict(zip(CASES, lines, strict=True))

@@ -18,23 +18,17 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from tests.fixtures.tree import completed
 from torchparquet.cli.demo_rank import count_wrong
 
-DEMO = [sys.executable, "-m", "torchparquet", "demo"]
+DEMO = ["-m", "torchparquet", "demo"]
 NUM_ROWS = 5_000
 
 
 def run_demo(*arguments: str, scratch: Path) -> subprocess.CompletedProcess[str]:
     """Run the demo with temporary files in `scratch`, where none may be left."""
     scratch.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [*DEMO, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        env={**os.environ, "TMPDIR": str(scratch)},
-        check=False,
-    )
+    done = completed(*DEMO, *arguments, TMPDIR=str(scratch))
     assert list(scratch.iterdir()) == []
     return done
 
@@ -148,7 +142,7 @@ def test_a_signal_ends_all_ranks_and_removes_all_files(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
-    command = [*DEMO, "--scale-factor=0.01", "--epochs=1000"]
+    command = [sys.executable, *DEMO, "--scale-factor=0.01", "--epochs=1000"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import datetime
 import decimal
 import signal
-import subprocess
-import sys
 import uuid
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures import thrift_bytes
+from tests.fixtures.tree import completed
 from torchparquet.cli.rewrite.places import LocalOutput
 from torchparquet.cli.rewrite.writing import JOURNAL
 
@@ -236,11 +236,22 @@ def test_decimals_and_moments_are_stored_as_they_were(rewritten: Any, tmp_path: 
     assert any("INT96 becomes INT64" in change for change in report["schema_changes"])
 
 
+MOMENT = pa.timestamp("us")
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrapped"),
+    [
+        (MOMENT, lambda far: far),
+        (pa.struct({"n": pa.int64(), "at": MOMENT}), lambda far: {"n": 1, "at": far}),
+        (pa.map_(pa.string(), pa.list_(MOMENT)), lambda far: [("a", [None, far])]),
+    ],
+)
 def test_a_moment_that_does_not_fit_is_an_error_and_not_another_moment(
-    refused: Any, tmp_path: Path
+    refused: Any, tmp_path: Path, kind: pa.DataType, wrapped: Any
 ) -> None:
     source = tmp_path / "a.parquet"
-    far = pa.array([datetime.datetime(2500, 1, 1)], pa.timestamp("us"))
+    far = pa.array([wrapped(datetime.datetime(2500, 1, 1))], kind)
     pq.write_table(pa.table({"t": far}), source, use_deprecated_int96_timestamps=True)
     error = refused(source, tmp_path / "o")
     assert "does not fit int64 nanoseconds" in error
@@ -333,15 +344,12 @@ sys.exit(main(sys.argv[3:]))
 """
 
 
-def run_until(
-    number: signal.Signals, step: int, *arguments: Any
-) -> subprocess.CompletedProcess[str]:
+def run_until(number: signal.Signals, step: int, *arguments: Any) -> CompletedProcess[str]:
     """Run a rewrite that gets a signal at a step: a row group written, or a file named.
 
     The first step finds out the schema.
     """
-    command = [sys.executable, "-c", KILLED, str(step), str(int(number)), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return completed("-c", KILLED, step, int(number), "rewrite", *arguments)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +366,7 @@ def test_killed_and_gone_on_with(
     output = tmp_path / "killed"
     seen: dict[str, tuple[int, int]] = {}
     for step in steps:
-        done = run_until(signal.SIGKILL, step, "rewrite", data, "--output", output, *more)
+        done = run_until(signal.SIGKILL, step, data, "--output", output, *more)
         assert done.returncode == -signal.SIGKILL, done.stderr
         for path in files_of(output):
             # Whatever has a name is complete, and is not written again.
@@ -380,7 +388,7 @@ def test_killed_and_gone_on_with(
 
 @pytest.mark.long
 def test_ctrl_c_ends_cleanly(data: Any, tmp_path: Path) -> None:
-    done = run_until(signal.SIGINT, 8, "rewrite", data, "--output", tmp_path / "o", *SMALL)
+    done = run_until(signal.SIGINT, 8, data, "--output", tmp_path / "o", *SMALL)
     assert done.returncode == 130
     assert done.stdout == ""
     assert done.stderr == "torchparquet: interrupted\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.utils import infer_storage_options
 
+from tests.fixtures.tree import completed
 from torchparquet import ParquetDataset
 from torchparquet._impl.files.discovery import find_files
 from torchparquet._impl.files.remote.filesystems import fsspec_options
@@ -30,8 +30,7 @@ PACKAGES = {
 
 
 def run(program: str, *arguments: str) -> str:
-    command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = completed("-c", textwrap.dedent(program), *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

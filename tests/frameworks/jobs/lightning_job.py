@@ -16,22 +16,24 @@ from tests.frameworks.jobs.recorded import dataset_of, job_arguments, write_line
 
 
 def main() -> None:
-    given = job_arguments(validate=bool, save_at=int, kill=int, resume=str)
+    given = job_arguments(kill=int, resume=bool)
 
     def record(line: dict[str, Any]) -> None:
         write_line(given.out, line["rank"], line)
 
-    stop = None if given.kill is None else ("kill", given.kill)
+    stop = None if given.kill is None else ("kill", given.kill - 1)
     module = recording_module(pl, record, stop)
-    options = {"max_epochs": 3, "devices": 2, "strategy": "ddp", "save_at": [given.save_at]}
+    options = {"max_epochs": 3, "devices": 2, "strategy": "ddp", "save_at": [20]}
     datasets = [dataset_of(given.data)]
-    if given.validate:
+    is_whole = given.kill is None and not given.resume
+    if is_whole:
         datasets.append(dataset_of(given.data, shuffle=False, shuffle_window=None))
         options["val_check_interval"] = 0.5
     trainer = trainer_of(pl, given.out, **options)
-    trainer.fit(module, *datasets, ckpt_path=given.resume)
+    checkpoint = given.out / "20.ckpt" if given.resume else None
+    trainer.fit(module, *datasets, ckpt_path=checkpoint)
     torch.save(module.state_dict(), given.out / f"{trainer.global_rank}.pt")
-    if given.validate:
+    if is_whole:
         loader = DataLoader(dataset_of(given.data), batch_size=None)
         trainer.test(module, loader, verbose=False)
         trainer.predict(module, loader, return_predictions=False)

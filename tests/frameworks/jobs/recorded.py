@@ -6,7 +6,7 @@ import argparse
 import itertools
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import torch
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.running import run, torchrun
+from tests.frameworks.jobs.running import run
 from torchparquet import ParquetDataset
 
 ROW_GROUPS = [[30, 1, 25, 40], [90, 70, 33], [20, 41, 50]]
@@ -79,9 +79,10 @@ def write_line(out: Path, rank: int, line: dict[str, Any]) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def read_lines(out: Path, rank: int) -> list[dict[str, Any]]:
-    """Read what a process wrote down, in order."""
-    return list(map(json.loads, (out / f"rank{rank}.jsonl").read_text().splitlines()))
+def lines_of(out: Path, rank: int, what: str) -> list[dict[str, Any]]:
+    """Read what a process wrote down of one kind, in order."""
+    lines = map(json.loads, (out / f"rank{rank}.jsonl").read_text().splitlines())
+    return [line for line in lines if line["what"] == what]
 
 
 def streams(lines: list[dict[str, Any]]) -> Stream:
@@ -109,7 +110,9 @@ def assert_each_row_once(ranks: list[list[list[int]]]) -> None:
     assert sorted(ids) == list(range(NUM_ROWS))
 
 
-def check_killed_and_resumed(job: Path, data: Path, root: Path, saved: int, kill: int) -> None:
+def check_killed_and_resumed(
+    launch: Callable[..., list[str]], data: Path, root: Path, saved: int, kill: int
+) -> None:
     """Two processes read their halves; killed within an epoch they end as if they were not."""
     wanted = [stream_of(data, rank, 2, range(3)) for rank in range(2)]
     for epoch in range(3):
@@ -117,13 +120,13 @@ def check_killed_and_resumed(job: Path, data: Path, root: Path, saved: int, kill
     whole, killed = root / "whole", root / "killed"
     for folder in (whole, killed):
         folder.mkdir()
-    run(torchrun(2, job, data, whole), root)
-    run(torchrun(2, job, data, killed, "--kill", kill), root, fails=True)
-    before = [read_lines(killed, rank) for rank in range(2)]
-    run(torchrun(2, job, data, killed, "--resume"), root)
+    run(launch(data, whole), root)
+    run(launch(data, killed, "--kill", kill), root, fails=True)
+    before = [lines_of(killed, rank, "train") for rank in range(2)]
+    run(launch(data, killed, "--resume"), root)
     for rank in range(2):
-        assert in_order(read_lines(whole, rank)) == wanted[rank]
-        rest = read_lines(killed, rank)[len(before[rank]) :]
+        assert in_order(lines_of(whole, rank, "train")) == wanted[rank]
+        rest = lines_of(killed, rank, "train")[len(before[rank]) :]
         # The second rank to be killed may not have come to its last step.
         assert saved <= len(before[rank]) <= kill
         assert in_order(before[rank][:saved] + rest) == wanted[rank]

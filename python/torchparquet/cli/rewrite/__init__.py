@@ -21,7 +21,7 @@ from torchparquet.cli.arguments import Data
 from torchparquet.cli.columns import ColumnFacts, read_facts, sampled_row_groups
 from torchparquet.cli.rewrite import writing
 from torchparquet.cli.rewrite.input_rows import InputRows, deal, grouped, prefetched, shuffled
-from torchparquet.cli.rewrite.places import output_place
+from torchparquet.cli.rewrite.places import LocalOutput, output_place
 from torchparquet.cli.rewrite.writing import Layout, RewriteOptions
 from torchparquet.cli.screen import counted, plain, progress, size
 
@@ -119,7 +119,7 @@ def rewrite(data: Data, output: str, options: RewriteOptions) -> dict[str, Any]:
     if unknown := options.encodings.keys() - set(names):
         raise ValueError(f"no such column to encode: {sorted(unknown)}")
     passes = 2 if options.shuffle else 1
-    resumed, outputs = 0, []
+    resumed, outputs = 0, list[str]()
     with (
         place.locked() as buckets,
         progress("rewriting", manifest.num_rows * passes) as advance,
@@ -132,23 +132,23 @@ def rewrite(data: Data, output: str, options: RewriteOptions) -> dict[str, Any]:
             writing.begin(place, request, layout)
         for directory, rows in parts.items():
             files = writing.planned_files(directory, rows.num_rows, layout)
-            outputs += [file.name for file in files]
+            outputs += files
             # Files are written in order, so the existing ones come first.
-            missing = list(dropwhile(partial(writing.is_there, place), files))
+            missing = list(dropwhile(partial(_is_there, place), files.items()))
             resumed += len(files) - len(missing)
-            first = rows.num_rows - sum(file.num_rows for file in missing)
+            sizes = [size for _, of_file in missing for size in of_file]
+            first = rows.num_rows - sum(sizes)
             advance(first)
             if options.shuffle and missing:
                 dealt = deal(rows, layout, options.seed, buckets, advance)
                 tables = shuffled(*dealt, layout, options.seed, first)
             else:
-                tables = rows.tables(first, rows.num_rows, layout.piece_rows)
-            sizes = [size for file in missing for size in file.row_groups]
+                tables = rows.tables(first, layout.piece_rows)
             with closing(prefetched(tables)) as stream:
                 groups = grouped(stream, sizes, advance)
-                for file in missing:
-                    next_groups = islice(groups, len(file.row_groups))
-                    writing.write_file(place, file.name, schema.arrow, how, next_groups)
+                for name, of_file in missing:
+                    next_groups = islice(groups, len(of_file))
+                    writing.write_file(place, name, schema.arrow, how, next_groups)
         written = place.manifest(outputs)
     num_rows = 0 if written is None else written.num_rows
     if written is None or num_rows != manifest.num_rows:
@@ -174,6 +174,12 @@ def rewrite(data: Data, output: str, options: RewriteOptions) -> dict[str, Any]:
         "schema_changes": schema.changes,
         "differing_metadata": schema.differing_keys,
     }
+
+
+def _is_there(place: LocalOutput, file: tuple[str, list[int]]) -> bool:
+    """Return True if the file exists with all its rows."""
+    found = place.manifest([file[0]])
+    return found is not None and found.num_rows == sum(file[1])
 
 
 def _make_layout(

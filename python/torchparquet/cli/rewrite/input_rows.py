@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from contextlib import closing
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
-import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
@@ -24,7 +24,6 @@ from torchparquet.errors import CastError, naming, one_line, unreadable
 _READ_BUFFER_BYTES = 1 << 20
 _SAMPLED_ROW_GROUPS = 8
 _SAMPLED_ROWS = 2048
-_INT96_SECONDS = 2**63 // 10**9
 _MAX_CHECKED_ROWS = 1 << 16
 # The purpose of a generator, in the upper half of its key's second word.
 _DEALS, _PERMUTES = 1, 2
@@ -50,22 +49,16 @@ class InputRows:
                 largest = max(largest, batch.nbytes / max(1, batch.num_rows))
         return largest
 
-    def tables(self, begin: int, end: int, piece_rows: int) -> Iterator[Any]:
-        """Yield the rows `[begin, end)` as tables of `piece_rows` rows or fewer."""
-        row_group = int(np.searchsorted(self._ends, begin, side="right"))
-        while begin < end:
+    def tables(self, begin: int, piece_rows: int) -> Iterator[Any]:
+        """Yield the rows from `begin` on as tables of `piece_rows` rows or fewer."""
+        for row_group in range(int(np.searchsorted(self._ends, begin, "right")), len(self._ends)):
             at = int(self._ends[row_group - 1]) if row_group else 0
             for batch in self._batches(row_group, piece_rows):
-                skipped = min(max(0, begin - at), batch.num_rows)
-                kept = batch.slice(skipped, max(0, min(batch.num_rows, end - at) - skipped))
+                kept = batch.slice(min(max(0, begin - at), batch.num_rows))
                 at += batch.num_rows
                 if kept.num_rows:
                     # The columns are the same. Nullability and metadata may differ.
                     yield pa.Table.from_arrays(kept.columns, schema=self._schema)
-                if at >= end:
-                    return
-            begin = max(begin, int(self._ends[row_group]))
-            row_group += 1
 
     def _batches(self, row_group: int, batch_size: int) -> Iterator[Any]:
         manifest = self._manifest
@@ -79,7 +72,8 @@ class InputRows:
                 columns = map(opened.schema.column, range(len(opened.schema)))
                 int96 = [column.path for column in columns if column.physical_type == "INT96"]
                 if int96:
-                    _check_int96(path, number, int96, manifest.listing)
+                    wanted = opened.read_row_groups([], int96).schema
+                    _check_int96(path, number, int96, wanted, manifest.listing)
                 yield from opened.iter_batches(batch_size, [number])
         except (pa.ArrowException, OSError) as error:
             message = (
@@ -89,34 +83,24 @@ class InputRows:
             raise unreadable(error, path, message) from error
 
 
-def _check_int96(path: str, row_group: int, names: list[str], listing: Listing) -> None:
+def _check_int96(
+    path: str, row_group: int, names: list[str], wanted: Any, listing: Listing
+) -> None:
     """Raise if a moment does not fit nanoseconds; pyarrow would let it wrap around."""
-    source = listing.source(path)
-    with pq.ParquetFile(source, coerce_int96_timestamp_unit="s", pre_buffer=False) as file:
-        for batch in file.iter_batches(_MAX_CHECKED_ROWS, [row_group], names):
-            for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                for part in _moments(column):
-                    for value in pc.min_max(part.cast(pa.int64())).as_py().values():
-                        if value is not None and abs(value) >= _INT96_SECONDS:
-                            raise CastError(
-                                "a moment stored as INT96 does not fit int64 nanoseconds: "
-                                f"{value} s since 1970 in {path!r}, row group {row_group}, "
-                                f"column {name!r}"
-                            )
-
-
-def _moments(array: Any) -> Iterator[Any]:
-    """Yield the timestamps in an array, of lists and structs too."""
-    if pa.types.is_timestamp(array.type):
-        yield array
-    elif pa.types.is_struct(array.type):
-        for child in array.flatten():
-            yield from _moments(child)
-    elif pa.types.is_map(array.type):
-        yield from _moments(array.keys)
-        yield from _moments(array.items)
-    elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-        yield from _moments(array.flatten())
+    # Milliseconds do not wrap around themselves, and microseconds find the last moment that fits.
+    for unit in ("ms", "us"):
+        source = listing.source(path)
+        with pq.ParquetFile(source, coerce_int96_timestamp_unit=unit, pre_buffer=False) as file:
+            for batch in file.iter_batches(_MAX_CHECKED_ROWS, [row_group], names):
+                for field, column in zip(wanted, batch.columns, strict=True):
+                    try:
+                        column.cast(field.type)
+                    except pa.ArrowInvalid as error:
+                        raise CastError(
+                            "a moment stored as INT96 does not fit int64 nanoseconds: "
+                            f"{one_line(error)} in {path!r}, row group {row_group}, "
+                            f"column {field.name!r}"
+                        ) from None
 
 
 def prefetched(items: Iterator[Item]) -> Generator[Item]:
@@ -151,19 +135,24 @@ def deal(
 ) -> tuple[list[Path], NDArray[np.int64]]:
     """Write each slice of the rows as a file of random buckets; return files and bucket sizes."""
     directory.mkdir(exist_ok=True)
-    paths, sizes = [], np.zeros(layout.num_buckets, np.int64)
-    for index, begin in enumerate(range(0, rows.num_rows, layout.slice_rows)):
-        end = min(begin + layout.slice_rows, rows.num_rows)
-        buckets = _generator(seed, _DEALS, index).integers(0, layout.num_buckets, end - begin)
-        counts = np.bincount(buckets, minlength=layout.num_buckets)
-        sizes += counts
-        paths.append(directory / f"slice-{index:06}.arrow")
-        if not paths[-1].exists():
-            pieces = rows.tables(begin, end, layout.piece_rows)
-            unfinished = paths[-1].with_suffix(".tmp")
-            _write_slice(unfinished, pieces, np.argsort(buckets, kind="stable"), counts)
-            os.replace(unfinished, paths[-1])  # noqa: PTH105
-        advance(end - begin)
+    begins = range(0, rows.num_rows, layout.slice_rows)
+    lengths = [min(layout.slice_rows, rows.num_rows - begin) for begin in begins]
+    paths = [directory / f"slice-{index:06}.arrow" for index in range(len(begins))]
+    # Slices are written in order, so the existing ones come first.
+    first = len(list(takewhile(Path.exists, paths)))
+    tables = rows.tables(sum(lengths[:first]), layout.piece_rows)
+    sizes = np.zeros(layout.num_buckets, np.int64)
+    with closing(prefetched(tables)) as stream:
+        slices = grouped(stream, lengths[first:], lambda _: None)
+        for index, (path, length) in enumerate(zip(paths, lengths, strict=True)):
+            buckets = _generator(seed, _DEALS, index).integers(0, layout.num_buckets, length)
+            counts = np.bincount(buckets, minlength=layout.num_buckets)
+            sizes += counts
+            if index >= first:
+                unfinished = path.with_suffix(".tmp")
+                _write_slice(unfinished, next(slices), np.argsort(buckets, kind="stable"), counts)
+                os.replace(unfinished, path)  # noqa: PTH105
+            advance(length)
     return paths, sizes
 
 
@@ -192,9 +181,8 @@ def _generator(seed: int, purpose: int, index: int) -> np.random.Generator:
 
 
 def _write_slice(
-    path: Path, pieces: Iterator[Any], order: NDArray[np.int64], counts: NDArray[np.int64]
+    path: Path, table: Any, order: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> None:
-    table = pa.concat_tables(prefetched(pieces))
     # The file format takes one dictionary for all batches.
     table = table.unify_dictionaries().take(pa.array(order)).combine_chunks()
     options = pa.ipc.IpcWriteOptions(compression="lz4")

@@ -175,34 +175,16 @@ class OutputSchema(NamedTuple):
     differing_keys: list[str]  # of metadata, where the first file's value is kept
 
 
-class OutputFile(NamedTuple):
-    """A planned file, by the rows of its row groups."""
-
-    name: str
-    row_groups: list[int]
-
-    @property
-    def num_rows(self) -> int:
-        """Rows of the file."""
-        return sum(self.row_groups)
-
-
-def planned_files(directory: str, num_rows: int, layout: Layout) -> list[OutputFile]:
-    """Return the files of `num_rows` rows in a directory of the output, "" for itself."""
+def planned_files(directory: str, num_rows: int, layout: Layout) -> dict[str, list[int]]:
+    """Return the files of a directory of the output, "" for itself, by rows of row groups."""
     prefix = f"{directory}/" if directory else ""
-    files = []
+    files = {}
     for number, begin in enumerate(range(0, num_rows, layout.rows_per_file)):
         end = min(begin + layout.rows_per_file, num_rows)
         groups = range(begin, end, layout.row_group_rows)
         sizes = [min(layout.row_group_rows, end - at) for at in groups]
-        files.append(OutputFile(f"{prefix}part-{number:05}.parquet", sizes))
+        files[f"{prefix}part-{number:05}.parquet"] = sizes
     return files
-
-
-def is_there(place: LocalOutput, file: OutputFile) -> bool:
-    """Return True if the file exists with all its rows."""
-    found = place.manifest([file.name])
-    return found is not None and found.num_rows == file.num_rows
 
 
 def writer_options(schema: OutputSchema, layout: Layout, options: RewriteOptions) -> dict[str, Any]:
