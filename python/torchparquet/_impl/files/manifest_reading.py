@@ -52,11 +52,7 @@ def open_manifest(
 ) -> tuple[Manifest, Footers | None]:
     """Return the manifest of a data set, from its cache if the files have not changed since.
 
-    If the paths, sizes and stamps of the listing are those in the cache, no file is opened.
-    Otherwise all footers are read and the cache is replaced atomically, so several processes may
-    use the same one. A cache without sizes of column chunks is also replaced if they are asked for.
-    One rank reads a store's footers for all, unless they are encrypted. The content of footers
-    comes only with a manifest that this process read of them.
+    The content of footers comes only with a manifest that this process read of them.
     """
     listing, cache = find_files(paths, storage), storage.manifest_cache
     codec = _codec(listing, with_chunk_sizes=with_chunk_sizes)

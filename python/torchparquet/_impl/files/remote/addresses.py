@@ -34,17 +34,12 @@ _AZURE_VERSION = "2023-11-03"
 
 
 class Address(NamedTuple):
-    """The address at which a file can be read for a while.
-
-    Attributes:
-        expires_at: When it is refused, in seconds since 1970; infinite if never.
-        ca_file: Certificates to trust; "" for those that libcurl has a path to.
-    """
+    """The address at which a file can be read for a while."""
 
     url: str
     headers: Mapping[str, str] = {}
-    expires_at: float = math.inf
-    ca_file: str = ""
+    expires_at: float = math.inf  # seconds since 1970
+    ca_file: str = ""  # certificates to trust; "" for those that libcurl has a path to
 
 
 # From a file's name and stamp; None where the store's files have no address.
