@@ -124,31 +124,51 @@ def _digest(head: bytes, *arrays: NDArray[Any]) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """Files and row groups, numbered over all files, in int64 arrays. It pickles.
+    """The files of a data set and their row groups, numbered over all files. It can be pickled.
 
-    ``F`` is the number of files, ``G`` that of row groups, empty ones included. The fingerprint is
-    equal for equal relative names, sizes, times of change, ETags, footers and selected rows. For
-    files in memory it depends on the bytes instead of names and times.
+    ``F`` is the number of files, ``G`` that of row groups, empty ones included; arrays are int64.
+
+    Attributes:
+        listing: The files, and how to reach them.
+        file_num_bytes: [F] sizes in bytes.
+        file_mtime_ns: [F] times of the last change, nanoseconds since 1970; -1 unless on disk.
+        file_inode: [F] inode numbers; -1 unless on disk.
+        file_digest: [F] XXH64 of the footers, which hold sizes, offsets and statistics.
+        file_has_hidden_columns: [F] 1 if a column is encrypted and no key decrypts it.
+        file_num_rows: [F] rows.
+        file_schema: [F] index into ``schemas``, the distinct ones in order of first appearance.
+        row_group_file: [G] index into ``files``.
+        row_group_in_file: [G] number within the file.
+        row_group_num_rows: [G] rows; the selected ones, or units such as packed sequences.
+        row_group_num_bytes: [G] compressed bytes of all columns.
+        row_group_first_row: [G] number of the first stored row in file order, or of the first unit.
+        fingerprint: Hex digest, equal for equal relative names, sizes, times of change, ETags,
+            footers and selected rows. For files in memory it depends on the bytes instead of names
+            and times.
+        chunk_num_bytes: The compressed bytes of each column chunk, row group after row group, in
+            the order of the leaves; None unless they were asked for.
+        selection: The selected of the stored rows; None for all.
+        table: The facts that a table's metadata have of the files; None if they are of none.
+        packed: The units that rows become; None if a row is a row.
     """
 
     listing: Listing
-    file_num_bytes: NDArray[np.int64]  # [F]
-    file_mtime_ns: NDArray[np.int64]  # [F] since 1970; -1 unless on disk
-    file_inode: NDArray[np.int64]  # [F]; -1 unless on disk
-    file_digest: NDArray[np.int64]  # [F] XXH64 of the footers
-    file_has_hidden_columns: NDArray[np.int64]  # [F] 1 if no key decrypts some column
-    file_num_rows: NDArray[np.int64]  # [F]
-    file_schema: NDArray[np.int64]  # [F] index into `schemas`
-    schemas: tuple[tuple[Leaf, ...], ...]  # the distinct ones, in order of first appearance
-    row_group_file: NDArray[np.int64]  # [G] index into `files`
-    row_group_in_file: NDArray[np.int64]  # [G]
-    row_group_num_rows: NDArray[np.int64]  # [G] of the selected rows, or packed units
-    row_group_num_bytes: NDArray[np.int64]  # [G] compressed, of all columns
-    row_group_first_row: NDArray[np.int64]  # [G] of all stored rows in file order, or of units
+    file_num_bytes: NDArray[np.int64]
+    file_mtime_ns: NDArray[np.int64]
+    file_inode: NDArray[np.int64]
+    file_digest: NDArray[np.int64]
+    file_has_hidden_columns: NDArray[np.int64]
+    file_num_rows: NDArray[np.int64]
+    file_schema: NDArray[np.int64]
+    schemas: tuple[tuple[Leaf, ...], ...]
+    row_group_file: NDArray[np.int64]
+    row_group_in_file: NDArray[np.int64]
+    row_group_num_rows: NDArray[np.int64]
+    row_group_num_bytes: NDArray[np.int64]
+    row_group_first_row: NDArray[np.int64]
     fingerprint: str
-    # Compressed, row group after row group in the order of leaves; None unless asked for.
     chunk_num_bytes: NDArray[np.int64] | None = None
-    selection: RowSelection | None = None  # of stored rows
+    selection: RowSelection | None = None
     table: TableFacts | None = None
     packed: PackedRows | None = None
 
