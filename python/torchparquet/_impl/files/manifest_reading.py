@@ -136,10 +136,8 @@ def walk_footers(
     with_contents = with_contents and not listing.memory
     options = {"with_chunk_sizes": with_chunk_sizes, "with_contents": with_contents}
     footers = footers_of(listing, num_threads, keys, **options)
-    manifest = _manifest_of(listing, footers)
-    if with_chunk_sizes:
-        manifest = replace(manifest, chunk_num_bytes=frozen(footers.chunk_num_bytes))
-    return manifest, footers
+    sizes = frozen(footers.chunk_num_bytes) if with_chunk_sizes else None
+    return replace(_manifest_of(listing, footers), chunk_num_bytes=sizes), footers
 
 
 def footers_of(

@@ -9,7 +9,7 @@ import os
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit, urlunsplit
 
@@ -175,9 +175,7 @@ def _signed_until(url: str) -> float:
     if query.get("expires", "").isdecimal():
         return float(query["expires"])
     if "x-amz-date" in query and query.get("x-amz-expires", "").isdecimal():
-        begun = datetime.strptime(query["x-amz-date"], "%Y%m%dT%H%M%SZ")
-        end = begun.replace(tzinfo=UTC) + timedelta(seconds=int(query["x-amz-expires"]))
-        return end.timestamp()
+        return _moment(query["x-amz-date"]) + int(query["x-amz-expires"])
     return time.time() + _UNKNOWN_SECONDS
 
 
@@ -199,5 +197,5 @@ def _machine_certificates() -> str:
 
 
 def _moment(text: str) -> float:
-    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
