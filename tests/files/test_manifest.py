@@ -30,12 +30,12 @@ def write(path: Path, num_rows: int, row_group_size: int = 100, start: int = 0) 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Any:
-    """Four files of 7 row groups: 250, 0, 100 and 301 rows."""
+    """Four files of 250, 0, 100 and 901 rows; the last one's footer is longer than most."""
     root = tmp_path / "data"
     write(root / "a.parquet", 250)
     write(root / "b" / "1.parquet", 0)
     write(root / "b" / "2.parquet", 100, start=250)
-    write(root / "c.parquet", 301, row_group_size=150, start=350)
+    write(root / "c.parquet", 901, row_group_size=1, start=350)
     return root
 
 
@@ -68,7 +68,7 @@ def test_manifest_says_what_pyarrow_says(data: Any) -> None:
     assert manifest.file_num_bytes.tolist() == [s.st_size for s in status]
     assert manifest.file_mtime_ns.tolist() == [s.st_mtime_ns for s in status]
     assert manifest.file_inode.tolist() == [s.st_ino for s in status]
-    assert manifest.file_num_rows.tolist() == [250, 0, 100, 301]
+    assert manifest.file_num_rows.tolist() == [250, 0, 100, 901]
     found = zip(
         manifest.row_group_file.tolist(),
         manifest.row_group_in_file.tolist(),
@@ -77,56 +77,8 @@ def test_manifest_says_what_pyarrow_says(data: Any) -> None:
         strict=True,
     )
     assert list(found) == oracle_row_groups(manifest.files)
-    assert manifest.num_rows == 651
+    assert manifest.num_rows == 1251
     assert manifest.num_row_groups == len(oracle_row_groups(manifest.files))
-
-
-def test_data_without_rows_is_an_error(tmp_path: Path) -> None:
-    for number in range(3):
-        write(tmp_path / f"{number}.parquet", 0)
-    with pytest.raises(ValueError, match=r"at least one row.*0\.parquet.* and 2 more") as caught:
-        read_manifest(tmp_path)
-    assert not isinstance(caught.value, CorruptFileError)
-    with pytest.raises(ValueError, match=r"0\.parquet'$"):
-        read_manifest(tmp_path / "0.parquet")
-
-
-@pytest.mark.parametrize("damage", ["not parquet", "cut", "length"])
-def test_damaged_footer_names_the_file(data: Any, damage: str) -> None:
-    file = data / "b" / "2.parquet"
-    content = file.read_bytes()
-    length = (2**31 - 1).to_bytes(4, "little")
-    file.write_bytes(
-        {
-            "not parquet": b"name,age\nx,1\n" * 50,
-            "cut": content[: len(content) // 2],
-            "length": content[:-8] + length + b"PAR1",
-        }[damage]
-    )
-    with pytest.raises(CorruptFileError, match=r"b/2\.parquet"):
-        read_manifest(data)
-
-
-# The number of rows is field 3 of the footer and of each row group in it: an i64, one field
-# after the last, is b"\x16", and its value a zigzag varint.
-@pytest.mark.parametrize(
-    ("honest", "lie", "total"),
-    [(b"\x16\xf4\x03", b"\x16\xf2\x03", 249), (b"\x16\xc8\x01", b"\x16\xc6\x01", 250)],
-)
-def test_footer_that_contradicts_itself_names_the_file(
-    data: Any, honest: bytes, lie: bytes, total: int
-) -> None:
-    file = data / "a.parquet"
-    content = file.read_bytes()
-    length = int.from_bytes(content[-8:-4], "little") + 8
-    footer = content[-length:]
-    file.write_bytes(content[:-length] + footer.replace(honest, lie))
-    metadata = pq.read_metadata(file)
-    groups = [metadata.row_group(index).num_rows for index in range(3)]
-    assert metadata.num_rows == total
-    assert sum(groups) != total
-    with pytest.raises(CorruptFileError, match=r"row count.*a\.parquet"):
-        read_manifest(data)
 
 
 def test_more_rows_than_can_be_numbered(data: Any) -> None:
@@ -174,11 +126,6 @@ def test_fingerprint_notices_other_values_of_the_same_size(tmp_path: Path) -> No
     assert prints[0][1] != prints[1][1]
 
 
-def test_fingerprint_depends_on_the_order_of_files(data: Any) -> None:
-    files = [data / "a.parquet", data / "c.parquet"]
-    assert read_manifest(files).fingerprint != read_manifest(files[::-1]).fingerprint
-
-
 def test_fingerprint_takes_in_all_that_identifies_the_data(tmp_path: Path) -> None:
     """Each data set differs from the first in one thing; times of change are all the same."""
 
@@ -190,6 +137,7 @@ def test_fingerprint_takes_in_all_that_identifies_the_data(tmp_path: Path) -> No
         {},
         {"names": ["a", "c"]},
         {"names": ["x/a", "b"]},
+        {"names": ["b", "a"]},
         {"schemas": [field("b")]},
         {"schemas": [field(kind="int64")]},
         {"schemas": [field(nullable=False)]},

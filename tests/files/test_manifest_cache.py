@@ -147,12 +147,6 @@ def test_a_change_has_all_footers_read(data: Any, cache: Path, change: Any) -> N
     assert dataset_of(data, cache).manifest.fingerprint == expected.fingerprint
 
 
-def test_other_paths_replace_it(data: Any, cache: Path) -> None:
-    dataset_of(data, cache)
-    assert ids_of(dataset_of(data / "1.parquet", cache)) == list(range(100, 200))
-    assert len(ids_of(dataset_of(data, cache))) == 100 * NUM_FILES
-
-
 @pytest.mark.parametrize("keep", [0, 1, 100, -1])
 def test_a_damaged_cache_is_written_anew(data: Any, cache: Path, keep: int) -> None:
     dataset_of(data, cache)

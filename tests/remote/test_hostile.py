@@ -152,18 +152,3 @@ def test_a_store_that_falls_silent_or_drips_is_asked_again(
     origin.script.add("GET *part-3.parquet", [Fault("drip", at=1, seconds=0.05)])
     assert digests(dataset) == whole(data / "train")
     assert origin.num_faults() == 3
-
-
-@pytest.mark.parametrize("way", BY_HTTP)
-def test_a_token_that_is_refused_is_an_error_without_it(
-    origin: FaultyOrigin, data: Path, way: str
-) -> None:
-    """A header is the user's: nobody can make another."""
-    faulty = BY_HTTP[way](origin, data / "train")
-    faulty.options |= {"headers": {"Authorization": f"Bearer {SECRET}"}}
-    dataset = faulty.open()
-    origin.script.add("GET *.parquet", [Fault("status", status=401)], forever=True)
-    refusal = r"the store refuses access: HTTP 401 .*part-0\.parquet"
-    with pytest.raises(OSError, match=refusal) as caught:
-        list(dataset)
-    assert SECRET not in str(caught.value)

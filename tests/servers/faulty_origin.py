@@ -100,10 +100,9 @@ class FaultyOrigin:
         port = self._server.server_address[1]
         return f"https://localhost:{port}" if self.tls else f"http://127.0.0.1:{port}"
 
-    def url_of(self, key: str, **query: str) -> str:
+    def url_of(self, key: str) -> str:
         """Return the address of an object, whatever characters its key has."""
-        parameters = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
-        return f"{self.url}/{quote(key)}" + ("?" + parameters if parameters else "")
+        return f"{self.url}/{quote(key)}"
 
     def put(self, key: str, content: bytes) -> None:
         """Put or replace an object. A request under way goes on with the old one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +27,14 @@ class FsspecStore:
     name: str
     prefix: str
     storage_options: dict[str, Any]
-    # For writing, if they differ from those for reading.
-    filesystem_options: dict[str, Any] = field(default_factory=dict)
 
     def filesystem(self) -> Any:
         """Return a file system of its own, which caches no listing."""
         import fsspec
 
-        options = self.filesystem_options or self.storage_options
         return fsspec.filesystem(
             self.prefix.partition("://")[0],
-            **options | {"skip_instance_cache": True, "use_listings_cache": False},
+            **self.storage_options | {"skip_instance_cache": True, "use_listings_cache": False},
         )
 
     def make_bucket(self) -> bool:

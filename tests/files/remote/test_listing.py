@@ -13,10 +13,8 @@ import pytest
 
 from tests.files.remote.conftest import Bucket
 from torchparquet._impl.files.discovery import find_files
-from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet.errors import CorruptFileError
-
-NO_OPTIONS = StorageArguments()
 
 DATA = """
 a.parquet B.PARQUET day=1/z.parquet day=1/a.pq day=1/deep/er/x.parq day=1/_tmp/x.parquet
@@ -44,30 +42,17 @@ def local(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.fixture
-def in_memory(memory: Any) -> str:
-    for name, content in FILES.items():
-        memory.pipe_file(f"/root/{name}", content)
-    return "memory://root"
-
-
-def found(paths: Any, root: str, arguments: StorageArguments | None = None) -> Any:
+def found(paths: Any, root: str, arguments: StorageArguments = NO_STORAGE) -> Any:
     """Return the files below `root` or the class of the error, and the names in warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            files = find_files(paths, arguments or NO_OPTIONS).paths
+            files = find_files(paths, arguments).paths
         except (OSError, ValueError) as error:
             return type(error)
     assert all(file.startswith(f"{root}/") for file in files)
     warned = [str(warning.message).replace(root, "ROOT") for warning in caught]
     return [file.removeprefix(f"{root}/") for file in files], sorted(warned)
-
-
-@pytest.mark.parametrize("path", ["", *PATHS.split()])
-def test_memory_lists_as_disk_does(local: Path, in_memory: str, path: str) -> None:
-    expected = found(f"{local}/{path}", str(local))
-    assert found(f"{in_memory}/{path}", in_memory, NO_OPTIONS) == expected
 
 
 @pytest.mark.parametrize("by", ["fsspec", pytest.param("pyarrow", marks=pytest.mark.long)])
@@ -80,7 +65,7 @@ def test_s3_lists_as_disk_does(local: Path, bucket: Bucket, by: str) -> None:
     if by == "pyarrow":
         given = f"{bucket.name}/root"
         arguments = StorageArguments(filesystem=bucket.of_arrow())
-    for path in PATHS.split():
+    for path in ["", *PATHS.split()]:
         expected = found(f"{local}/{path}", str(local))
         assert found(f"{given}/{path}", root, arguments) == expected, path
 
@@ -112,7 +97,7 @@ def test_random_patterns_match_as_on_disk(tmp_path: Path, memory: Any) -> None:
         local, remote = f"{tmp_path}/{number}", f"memory://{number}"
         for pattern in patterns:
             expected = found(f"{local}/{pattern}", local)
-            assert found(f"{remote}/{pattern}", remote, NO_OPTIONS) == expected, (tree, pattern)
+            assert found(f"{remote}/{pattern}", remote) == expected, (tree, pattern)
 
 
 def test_empty_file_is_an_error(memory: Any) -> None:
@@ -122,8 +107,8 @@ def test_empty_file_is_an_error(memory: Any) -> None:
         with pytest.raises(
             CorruptFileError, match=r"empty file \(0 bytes\).*memory://d/a\.parquet"
         ):
-            find_files([path], NO_OPTIONS)
-    listing = find_files(["memory://d"], NO_OPTIONS, empty_files=True)
+            find_files([path])
+    listing = find_files(["memory://d"], empty_files=True)
     assert listing.num_bytes == (0, 4)
 
 

@@ -38,16 +38,11 @@ _FORMAT = 5
 
 @dataclass(frozen=True)
 class Codec(Generic[Kept]):
-    """How a value is kept as bytes, by JSON values and arrays that have names.
+    """How a value is kept as bytes, by JSON values and arrays that have names."""
 
-    Attributes:
-        noun: Of the value; it ends the names of files.
-        made: Of the parts; returns None if they are sound and of another value.
-    """
-
-    noun: str
+    noun: str  # ends the names of files
     parts: Callable[[Kept], Mapping[str, Any]]
-    made: Callable[[dict[str, Any]], Kept | None]
+    made: Callable[[dict[str, Any]], Kept | None]  # None for parts of another value
 
     def encode(self, value: Kept) -> bytes:
         """Return the value as bytes."""

@@ -49,24 +49,17 @@ class MemoryFile:
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """Files on disk, in a store or in memory. Pickles without threads and connections.
+    """Files on disk, in a store or in memory. Pickles without threads and connections."""
 
-    Attributes:
-        paths: Absolute paths; of files in a store URLs without credentials, in memory names.
-        num_bytes: Sizes; empty for files in memory.
-        stamps: What changes whenever a file does; empty for files in memory.
-        names: What the library of a store calls its files; these may hold credentials.
-        client: Arguments of the native client.
-        footers: What the latest reading of a store has kept of footers.
-    """
-
-    paths: tuple[str, ...]
-    num_bytes: tuple[int, ...] = field(default=(), repr=False)
-    stamps: tuple[str, ...] = field(default=(), repr=False)
+    paths: tuple[str, ...]  # absolute; in a store URLs without credentials, in memory names
+    num_bytes: tuple[int, ...] = field(default=(), repr=False)  # empty for files in memory
+    stamps: tuple[str, ...] = field(default=(), repr=False)  # as those of `Entry`
     memory: tuple[MemoryFile, ...] = field(default=(), repr=False)
     store: Store | None = None
+    # What the library of a store calls its files; these may hold credentials.
     names: tuple[str, ...] = field(default=(), repr=False)
-    client: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    client: Mapping[str, Any] = field(default_factory=dict, repr=False)  # of the native client
+    # What the latest reading of a store has kept of them.
     footers: list[Any] = field(default_factory=list, repr=False)
 
     @classmethod
@@ -125,12 +118,7 @@ def read_part(file: Any, offset: int, num_bytes: int) -> bytes:
 
 
 def memory_files(source: object) -> tuple[MemoryFile, ...]:
-    """Return the files that ``source`` or each item of it holds; none if it is not in memory.
-
-    * A buffer is a Parquet file. It is copied if anybody can write to it.
-    * A table or frame is encoded, once, as a file of up to 64 row groups, or more if these had
-      above 65,536 rows. The index of a pandas DataFrame is left out.
-    """
+    """Return the files that ``source`` or each item of it holds; none if it is not in memory."""
     kind = _kind(source)
     if kind is not None:
         return (_memory_file(source, kind, f"<{kind}>"),)

@@ -34,16 +34,12 @@ _OF_ROW_GROUPS = [
 
 @dataclass(frozen=True, eq=False)
 class RowSelection:
-    """The selected rows of `G` row groups, each kept as runs or as bits, whichever is smaller.
-
-    Attributes:
-        begin: int64 `[G + 1]`, where the words of each row group begin, and the last ones end.
-        words: uint64. A run is one word: its first row in the low half, the row after its last
-            in the high half. Bits are 64 rows a word, the first row lowest.
-    """
+    """The selected rows of `G` row groups, each kept as runs or as bits, whichever is smaller."""
 
     form: NDArray[np.uint8]
-    begin: NDArray[np.int64]
+    begin: NDArray[np.int64]  # [G + 1], where the words of each row group begin, and the last end
+    # A run is one word: its first row in the low half, the row after its last in the high half.
+    # Bits are 64 rows a word, the first row lowest.
     words: NDArray[np.uint64]
     num_rows: NDArray[np.int64]
 
@@ -96,18 +92,13 @@ class RowSelection:
 
 @dataclass(frozen=True, eq=False)
 class PackedRows:
-    """The packed sequences, or batches of similar length, that rows of `G` row groups become.
-
-    Attributes:
-        num_tokens: int64 `[G]`, items of lists, separators included, padding not.
-        num_places: int64 `[G]`, entries of the tensors that tokens and padding fill.
-    """
+    """The packed sequences, or batches of similar length, that rows of `G` row groups become."""
 
     unit: Unit
     rules: str
     num_units: NDArray[np.int64]
-    num_tokens: NDArray[np.int64]
-    num_places: NDArray[np.int64]
+    num_tokens: NDArray[np.int64]  # items of lists, separators included, padding not
+    num_places: NDArray[np.int64]  # entries of the tensors that tokens and padding fill
     num_documents: NDArray[np.int64]
 
     def digest(self) -> bytes:
@@ -133,10 +124,9 @@ def _digest(head: bytes, *arrays: NDArray[Any]) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """The files of a data set and their row groups, numbered over all files.
+    """The files of a data set and their row groups, numbered over all files. It can be pickled.
 
-    It holds no native object, so it can be pickled. ``F`` is the number of files, ``G`` that of row
-    groups; all arrays are int64.
+    ``F`` is the number of files, ``G`` that of row groups, empty ones included; arrays are int64.
 
     Attributes:
         listing: The files, and how to reach them.
@@ -146,22 +136,20 @@ class Manifest:
         file_digest: [F] XXH64 of the footers, which hold sizes, offsets and statistics.
         file_has_hidden_columns: [F] 1 if a column is encrypted and no key decrypts it.
         file_num_rows: [F] rows.
-        file_schema: [F] index into ``schemas``.
-        schemas: The distinct schemas, in order of first appearance.
+        file_schema: [F] index into ``schemas``, the distinct ones in order of first appearance.
         row_group_file: [G] index into ``files``.
         row_group_in_file: [G] number within the file.
-        row_group_num_rows: [G] rows; with ``selection`` the selected ones.
+        row_group_num_rows: [G] rows; the selected ones, or units such as packed sequences.
         row_group_num_bytes: [G] compressed bytes of all columns.
-        row_group_first_row: [G] number of the first row, of all stored rows in file order.
+        row_group_first_row: [G] number of the first stored row in file order, or of the first unit.
         fingerprint: Hex digest, equal for equal relative names, sizes, times of change, ETags,
-            footers, row groups and schemas. For files in memory it depends on the bytes instead
-            of names and times.
+            footers and selected rows. For files in memory it depends on the bytes instead of names
+            and times.
         chunk_num_bytes: The compressed bytes of each column chunk, row group after row group, in
             the order of the leaves; None unless they were asked for.
-        selection: The selected rows; None for all.
+        selection: The selected of the stored rows; None for all.
         table: The facts that a table's metadata have of the files; None if they are of none.
-        packed: The units that rows become, such as packed sequences; None if a row is a row. Rows
-            and first rows of row groups count these then, and ``selection`` the stored rows.
+        packed: The units that rows become; None if a row is a row.
     """
 
     listing: Listing

@@ -52,11 +52,7 @@ def open_manifest(
 ) -> tuple[Manifest, Footers | None]:
     """Return the manifest of a data set, from its cache if the files have not changed since.
 
-    If the paths, sizes and stamps of the listing are those in the cache, no file is opened.
-    Otherwise all footers are read and the cache is replaced atomically, so several processes may
-    use the same one. A cache without sizes of column chunks is also replaced if they are asked for.
-    One rank reads a store's footers for all, unless they are encrypted. The content of footers
-    comes only with a manifest that this process read of them.
+    The content of footers comes only with a manifest that this process read of them.
     """
     listing, cache = find_files(paths, storage), storage.manifest_cache
     codec = _codec(listing, with_chunk_sizes=with_chunk_sizes)
@@ -140,10 +136,8 @@ def walk_footers(
     with_contents = with_contents and not listing.memory
     options = {"with_chunk_sizes": with_chunk_sizes, "with_contents": with_contents}
     footers = footers_of(listing, num_threads, keys, **options)
-    manifest = _manifest_of(listing, footers)
-    if with_chunk_sizes:
-        manifest = replace(manifest, chunk_num_bytes=frozen(footers.chunk_num_bytes))
-    return manifest, footers
+    sizes = frozen(footers.chunk_num_bytes) if with_chunk_sizes else None
+    return replace(_manifest_of(listing, footers), chunk_num_bytes=sizes), footers
 
 
 def footers_of(

@@ -225,17 +225,9 @@ def _matches(parts: Sequence[str], pattern: Sequence[str], *, is_file: bool = Fa
     if own == "**":
         # A "**" at the end stands for nothing only after a directory.
         least = 1 if is_file and not rest else 0
-        for taken in range(len(parts) + 1):
-            if taken and parts[taken - 1].startswith("."):
-                return False
-            if taken >= least and _matches(parts[taken:], rest, is_file=is_file):
-                return True
+        hidden = (end for end, part in enumerate(parts) if part.startswith("."))
+        ends = range(least, next(hidden, len(parts)) + 1)
+        return any(_matches(parts[end:], rest, is_file=is_file) for end in ends)
+    if not parts or (parts[0].startswith(".") and not own.startswith(".")):
         return False
-    if not parts:
-        return False
-    if glob.has_magic(own):
-        is_hidden = parts[0].startswith(".") and not own.startswith(".")
-        fits = fnmatchcase(parts[0], own) and not is_hidden
-    else:
-        fits = parts[0] == own
-    return fits and _matches(parts[1:], rest, is_file=is_file)
+    return fnmatchcase(parts[0], own) and _matches(parts[1:], rest, is_file=is_file)

@@ -21,38 +21,23 @@ DTYPES = (
 
 @dataclass(frozen=True)
 class Leaf:
-    """One leaf column of a schema.
+    """One leaf column of a schema."""
 
-    Attributes:
-        path: Dotted path: ``"a"``; ``"s.x"`` for a field of a struct or of a list of structs;
-            ``"m.key"`` and ``"m.value"`` for a map.
-        dtype: torch's name of its usual dtype; ``""`` if it cannot be read yet.
-        items: n if a value is n items, as in binary of a fixed size; None if it is one.
-        num_lists: The number of lists around a value; 0 if a row is one value.
-        row_bytes: The average bytes of a row's values, as far as footers tell.
-        list_length: L if there is one list around a value and the file declares that each has L
-            elements; else None.
-        list_lengths: The lengths of its lists, outermost first, if it is in several and the file
-            declares all; else empty.
-        tensor_shape: The shape of a row, if the file declares it as a tensor of a fixed shape, as
-            Arrow stores it; else "".
-        standing: "added" if files with this schema lack the column, which their table has got
-            since; "dropped" if only they have it; else "".
-    """
-
-    path: str
+    path: str  # dotted: "a", "s.x" of a struct or a list of structs, "m.key" of a map
     kind: str
-    dtype: str
+    dtype: str  # torch's name of the usual one; "" if it cannot be read yet
     nullable: bool
     dtypes: tuple[str, ...] = ()
-    items: int | None = None
-    num_lists: int = 0
+    items: int | None = None  # of a value, as in binary of a fixed size; None if it is one
+    num_lists: int = 0  # around a value
     is_bytes: bool = False
+    # Average bytes of a row's values, as far as footers tell.
     row_bytes: float = dataclasses.field(default=0.0, compare=False)
-    list_length: int | None = None
-    list_lengths: tuple[int, ...] = ()
-    tensor_shape: str = ""
+    list_length: int | None = None  # if there is one list, and the file declares its length
+    list_lengths: tuple[int, ...] = ()  # if there are several, outermost first
+    tensor_shape: str = ""  # as Arrow stores that of a tensor of a fixed shape
     field_id: int = dataclasses.field(default=-1, compare=False)
+    # "added" to its table after files with this schema, or in these files alone.
     standing: Literal["", "added", "dropped"] = ""
 
     @property
@@ -94,21 +79,15 @@ class Leaf:
 
 @dataclass(frozen=True, eq=False)
 class TableFacts:
-    """The facts that a table's metadata have of its files, `F` of them.
-
-    Attributes:
-        text_keys: The partition columns that are text, also if all values look like numbers.
-        stored: For each schema of the files, the path by which it stores a column that it stores
-            by another one.
-        arrow_schema: The table's schema, serialized; empty if it is that of the files.
-    """
+    """The facts that a table's metadata have of its files, `F` of them."""
 
     identity: str
     keys: Mapping[str, tuple[str, ...]]
-    text_keys: frozenset[str] = frozenset()
+    text_keys: frozenset[str] = frozenset()  # those that are text, also if they look like numbers
     leaves: tuple[Leaf, ...] = ()
+    # For each schema of the files, other paths by which it stores columns.
     stored: tuple[Mapping[str, str], ...] = ()
-    arrow_schema: bytes = b""
+    arrow_schema: bytes = b""  # of the table, serialized; empty if it is that of the files
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def stored_path(self, schema: int, path: str) -> str:

@@ -2,15 +2,15 @@
 
 pyarrow makes an Arrow schema of all columns, whichever are read, and refuses a file for one that it
 cannot express: a map with an optional key, or an Arrow schema of another library. Such a footer is
-written anew without the Arrow schema and, if that is not enough, without nested columns.
+taken without the Arrow schema or, if that is not enough, written anew without nested columns.
 """
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable
-from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import pyarrow as pa
 
@@ -18,11 +18,11 @@ from torchparquet._impl.files.remote.store import RangeFile
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
+_ARROW_SCHEMA = b"\x0cARROW:schema"  # a key of the footer, after its length
 
 # Kinds of values in Thrift's compact protocol.
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
 
-_Field = tuple[int, int, bytes]  # number, kind, value
 _Result = TypeVar("_Result")
 
 
@@ -33,10 +33,10 @@ def made_of_any(
     try:
         return make(source)
     except (pa.ArrowException, OSError) as refused:
-        for keep_nested in (True, False):
+        for plain in (_without_arrow_schema, _without_nested_columns):
             try:
-                return make(_plain_file(open_source(), keep_nested=keep_nested))
-            except (pa.ArrowException, OSError, IndexError, StopIteration):
+                return make(_with_footer(open_source(), plain))
+            except (pa.ArrowException, OSError, LookupError, TypeError):
                 continue
         raise refused
 
@@ -61,9 +61,9 @@ def footer_in(file: Any) -> bytes:
     return footer
 
 
-def _plain_file(file: Any, *, keep_nested: bool) -> RangeFile:
+def _with_footer(file: Any, plain: Callable[[bytes], bytes]) -> RangeFile:
     """Return a file, and after its end a footer that replaces its own."""
-    footer = plain_footer(footer_in(file), keep_nested=keep_nested)
+    footer = plain(footer_in(file))
     end = footer + len(footer).to_bytes(4, "little") + _MAGIC
     begin_of_end = file.seek(0, os.SEEK_END)
 
@@ -79,119 +79,86 @@ def _plain_file(file: Any, *, keep_nested: bool) -> RangeFile:
     return RangeFile(begin_of_end + len(end), read, file.close)
 
 
-def plain_footer(footer: bytes, *, keep_nested: bool) -> bytes:
-    """Return a footer without an Arrow schema and, perhaps, without nested columns."""
-    fields = [field for field in _fields(footer) if field[0] != 5]
-    if keep_nested:
-        return _struct(fields)
-    values = {number: value for number, _, value in fields}
-    root, *elements = map(_fields, _items(values[2]))
+def _without_arrow_schema(footer: bytes) -> bytes:
+    """Return a footer in which the Arrow schema has a key that nobody looks for."""
+    # After row groups and schema, which may hold the same text.
+    before, key, after = footer.rpartition(_ARROW_SCHEMA)
+    return before + key.lower() + after
+
+
+def _without_nested_columns(footer: bytes) -> bytes:
+    """Return a footer without nested columns and what else names columns."""
+    fields = _read(io.BytesIO(footer), _STRUCT)
+    _, (_, (root, *elements)) = fields[2]
     columns, leaves, num_leaves, left = [], [], 0, 0
     for element in elements:
-        children = next((_zigzag(value) for number, _, value in element if number == 5), 0)
+        children = element[5][1] >> 1 if 5 in element else 0
         if left == 0 and not children:
-            columns.append(_struct(element))
+            columns.append(element)
             leaves.append(num_leaves)
         num_leaves += not children
         left = max(left, 1) + children - 1
-    count = _varint_bytes(len(columns) << 1)
-    root = [(n, kind, count if n == 5 else value) for n, kind, value in root]
-    row_groups = [_row_group(_fields(value), leaves) for value in _items(values[4])]
-    replaced = {2: _list([_struct(root), *columns]), 4: _list(row_groups)}
-    return _struct([(n, kind, replaced.get(n, value)) for n, kind, value in fields if n != 7])
+    root[5] = (root[5][0], len(columns) << 1)
+    fields[2] = (_LIST, (_STRUCT, [root, *columns]))
+    _, (_, row_groups) = fields[4]
+    for row_group in row_groups:
+        _, (_, chunks) = row_group[1]
+        row_group[1] = (_LIST, (_STRUCT, [chunks[leaf] for leaf in leaves]))
+        row_group.pop(4, None)  # the columns that sort its rows
+    for number in (5, 7):  # keys and values, the orders of columns
+        fields.pop(number, None)
+    return _written(_STRUCT, fields)
 
 
-def _row_group(fields: list[_Field], leaves: list[int]) -> bytes:
-    """Return a row group of some column chunks, without sorting columns: numbers of leaves."""
-    chunks = _items(next(value for number, _, value in fields if number == 1))
-    kept = _list([chunks[leaf] for leaf in leaves])
-    return _struct([(n, kind, kept if n == 1 else value) for n, kind, value in fields if n != 4])
+def _read(file: BinaryIO, kind: int) -> Any:
+    """Return a value: of a struct kinds and values by number, of a list its kind and items."""
+    if kind == _STRUCT:
+        fields: dict[int, tuple[int, Any]] = {}
+        number = 0
+        while header := file.read(1)[0]:
+            number = number + (header >> 4) if header >> 4 else _read_varint(file) >> 1
+            fields[number] = (header & 15, _read(file, header & 15))
+        return fields
+    if kind in (_LIST, _SET):
+        header = file.read(1)[0]
+        count = header >> 4 if header >> 4 < 15 else _read_varint(file)
+        of = _BYTE if header & 15 in (_TRUE, _FALSE) else header & 15
+        return of, [_read(file, of) for _ in range(count)]
+    if kind in (_TRUE, _FALSE):
+        return b""
+    if kind in (_BYTE, _DOUBLE):
+        return file.read(1 if kind == _BYTE else 8)
+    number = _read_varint(file)
+    return file.read(number) if kind == _BINARY else number
 
 
-def _varint(content: bytes, at: int) -> tuple[int, int]:
-    """Return a number that begins at a byte, and its end."""
+def _written(kind: int, value: Any) -> bytes:
+    """Return the bytes of what `_read` has returned, with no header in its short form."""
+    if kind == _STRUCT:
+        parts = [
+            bytes([of]) + _varint(number << 1) + _written(of, inner)
+            for number, (of, inner) in value.items()
+        ]
+        return b"".join([*parts, b"\0"])
+    if kind in (_LIST, _SET):
+        of, items = value
+        parts = [_written(of, item) for item in items]
+        return b"".join([bytes([15 << 4 | of]), _varint(len(items)), *parts])
+    if isinstance(value, int):
+        return _varint(value)
+    return _varint(len(value)) + value if kind == _BINARY else bytes(value)
+
+
+def _read_varint(file: BinaryIO) -> int:
     value = shift = 0
-    while True:
-        byte = content[at]
+    while (byte := file.read(1)[0]) > 127:
         value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
+        shift += 7
+    return value | byte << shift
 
 
-def _zigzag(content: bytes, at: int = 0) -> int:
-    word, _ = _varint(content, at)
-    return (word >> 1) ^ -(word & 1)
-
-
-def _varint_bytes(value: int) -> bytes:
+def _varint(value: int) -> bytes:
     out = b""
     while value > 127:
         out, value = out + bytes([value & 127 | 128]), value >> 7
     return out + bytes([value])
-
-
-def _end(content: bytes, at: int, kind: int) -> int:
-    """Return the end of a value of a kind that begins at a byte."""
-    if kind in (_TRUE, _FALSE):
-        return at
-    if kind in (_BYTE, _DOUBLE):
-        return at + (1 if kind == _BYTE else 8)
-    if kind in (_LIST, _SET):
-        return _walk_list(content, at)[-1]
-    if kind == _STRUCT:
-        return _walk_struct(content, at)[1]
-    length, end = _varint(content, at)
-    return end + length if kind == _BINARY else end
-
-
-def _walk_list(content: bytes, at: int) -> list[int]:
-    """Return where the items of a list begin, and its end."""
-    count, kind, at = content[at] >> 4, content[at] & 15, at + 1
-    if count == 15:
-        count, at = _varint(content, at)
-    bounds = [at]
-    for _ in range(count):
-        bounds.append(_end(content, bounds[-1], _BYTE if kind in (_TRUE, _FALSE) else kind))
-    return bounds
-
-
-def _walk_struct(content: bytes, at: int) -> tuple[list[_Field], int]:
-    """Return the fields of a struct, and its end."""
-    fields, number = [], 0
-    while content[at]:
-        header, at = content[at], at + 1
-        if header >> 4:
-            number += header >> 4
-        else:
-            number, at = _zigzag(content, at), _varint(content, at)[1]
-        end = _end(content, at, header & 15)
-        fields.append((number, header & 15, content[at:end]))
-        at = end
-    return fields, at + 1
-
-
-def _fields(content: bytes) -> list[_Field]:
-    return _walk_struct(content, 0)[0]
-
-
-def _items(content: bytes) -> list[bytes]:
-    return [content[begin:end] for begin, end in pairwise(_walk_list(content, 0))]
-
-
-def _struct(fields: list[_Field]) -> bytes:
-    parts, last = [], 0
-    for number, kind, value in fields:
-        step = number - last
-        short = 0 < step < 16
-        head = bytes([step << 4 | kind]) if short else bytes([kind]) + _varint_bytes(number << 1)
-        parts += [head, value]
-        last = number
-    return b"".join(parts) + b"\0"
-
-
-def _list(structs: list[bytes]) -> bytes:
-    count = len(structs)
-    few = count < 15
-    head = bytes([(count if few else 15) << 4 | _STRUCT])
-    return b"".join([head if few else head + _varint_bytes(count), *structs])

@@ -25,19 +25,14 @@ _DEFAULT_CACHE, _MIN_CACHE = 64 << 30, 16 << 20
 
 @dataclass(frozen=True)
 class StorageArguments:
-    """The arguments of a data set that have to do with stores and caches.
-
-    Attributes:
-        filesystem: A file system of fsspec or `pyarrow.fs` that the paths are of.
-        share: Called with a text and a function. Returns the function's result, or that of
-            another process which was asked with the same text. None to share nothing.
-    """
+    """The arguments of a data set that have to do with stores and caches."""
 
     options: Mapping[str, Any] | None = field(default=None, repr=False)
     filesystem: Any = field(default=None, repr=False)
     cache_dir: CacheArgument = None
     cache_limit: int | None = None
     manifest_cache: CacheArgument = field(default=None, repr=False)
+    # Returns what the function does, or did in another process that was given the same text.
     share: Callable[[str, Callable[[], bytes]], bytes] | None = None
 
     def __post_init__(self) -> None:

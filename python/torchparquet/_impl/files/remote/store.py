@@ -49,25 +49,16 @@ _ETAG, _MODIFIED = "etag ", "modified "
 
 
 class Entry(NamedTuple):
-    """A file or directory, in a store or on disk.
-
-    Attributes:
-        num_bytes: Below 0 if there is no size.
-        stamp: What changes whenever the content does, such as "etag 0x8D"; "" if nothing is known.
-    """
+    """A file or directory, in a store or on disk."""
 
     name: str
-    num_bytes: int
-    stamp: str
+    num_bytes: int  # below 0 if there is no size
+    stamp: str  # what changes whenever the content does, such as "etag 0x8D"; "" if unknown
     is_directory: bool = False
 
 
 class Store:
-    """The store that paths are of. Threads may share it; a fork or a copy reaches it anew.
-
-    Methods raise FileNotFoundError, PermissionError or OSError with the file's path, and without
-    credentials.
-    """
+    """The store that paths are of. Threads may share it; a fork or a copy reaches it anew."""
 
     def __init__(self, url: str, options: Mapping[str, Any], filesystem: Any = None) -> None:
         """Remember how to reach the store: by options, or by a file system that is given."""
