@@ -78,8 +78,8 @@ class Iteration(SessionIterator[Batch, Place]):
         return fetched
 
     def _fetch(self) -> tuple[Batch, Place]:
-        place, batch = self._settled(), None
-        while batch is None:
+        place = self._settled()
+        while True:
             if place.steps >= place.end:
                 place = self._go_to(place)
             if place.steps == self._middle:
@@ -87,13 +87,14 @@ class Iteration(SessionIterator[Batch, Place]):
             stream = self._stream
             assert stream is not None  # noqa: S101
             batch = next(stream, None)
-            if batch is None and place.claims is None:
+            if batch is not None:
+                break
+            if place.claims is None:
                 raise RuntimeError(
                     f"the epoch ended after {place.steps} batches of {place.end} that were planned"
                 )
-            if batch is None:
-                # Nobody knew where the epoch ends for this rank.
-                self.progress.position = place = place._replace(end=place.steps)
+            # Nobody knew where the epoch ends for this rank.
+            self.progress.position = place = place._replace(end=place.steps)
         reader = stream.reader
         if reader.wants_next:
             reader.announce(self._session.streams.shares_to_read(self._next_shares(place)))
