@@ -21,7 +21,6 @@ from fetch_pyarrows import RELEASES
 WORK = ROOT / "build" / "matrix"
 LIBRARIES = ["datasets", "ray"]
 TESTS = ["files", "columns", "reading", "formats", "batches", "rows", "test_import.py"]
-TESTS += ["test_import_order.py"]
 
 
 def extra_libraries() -> Path:

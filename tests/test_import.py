@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 
 import pyarrow
 import pytest
+from pyarrow import parquet
 
 import torchparquet
 from tests.fixtures.shape_files import shape_files
@@ -22,44 +24,18 @@ from tests.fixtures.tree import ROOT, child_environment
 from torchparquet._impl import _core, bridge, native
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PUBLIC = [
-    "Ahead",
-    "ByLength",
-    "CastError",
-    "Column",
-    "CorruptFileError",
-    "EncryptedFileError",
-    "EpochPlan",
-    "Field",
-    "FileChangedError",
-    "Jagged",
-    "ListLengthError",
-    "Manifest",
-    "Metrics",
-    "MixedDataset",
-    "NullValueError",
-    "Order",
-    "Pack",
-    "ParquetDataset",
-    "RankMismatchError",
-    "Ranks",
-    "SchemaMismatchError",
-    "ShardAudit",
-    "ShardDistribution",
-    "Split",
-    "Topology",
-    "TransformError",
-    "UnbatchedDataset",
-    "UnsupportedColumnError",
-    "batch_seed",
-    "mix",
-    "verify_no_shard_overlap",
-]
 
 
-def run(program: str, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *options, "-c", textwrap.dedent(program)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+def run(program: str, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program with options of Python before it, and variables of its environment."""
+    return subprocess.run(
+        [sys.executable, *options, "-c", textwrap.dedent(program)],
+        env=child_environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 # The import
@@ -97,23 +73,14 @@ def test_import_starts_and_prints_nothing(record_property: Any, capsys: Any) -> 
 # The release of pyarrow
 
 
-def bridged_releases() -> list[str]:
-    """The releases that this build has bridges to, such as "2600"."""
-    return sorted(bridge._bridges())
-
-
 def assert_names_the_ways_out(text: str, installed: str) -> None:
+    bridges = Path(_core.__file__).parent.glob("_arrow_*.so")
+    releases = sorted(path.stem.removeprefix("_arrow_") for path in bridges)
+    fitting = [f"{release[:-2]}.{int(release[-2:])}" for release in releases]
     assert f"pyarrow {installed}, which is installed" in text
-    for release in bridged_releases():
-        assert f"{release[:2]}.{int(release[2:])}" in text
-    newest = bridged_releases()[-1]
-    assert f'pip install "pyarrow=={newest[:2]}.{int(newest[2:])}.*"' in text
+    assert all(release in text for release in fitting)
+    assert f'pip install "pyarrow=={fitting[-1]}.*"' in text
     assert "in a checkout, by: pip install" in text
-
-
-def pretend(monkeypatch: Any, version: str, release: str) -> None:
-    monkeypatch.setattr(pyarrow, "__version__", version)
-    monkeypatch.setattr(pyarrow, "cpp_build_info", SimpleNamespace(so_version=release))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +90,8 @@ def pretend(monkeypatch: Any, version: str, release: str) -> None:
 def test_a_pyarrow_without_a_bridge_is_refused(
     monkeypatch: Any, version: str, release: str
 ) -> None:
-    pretend(monkeypatch, version, release)
+    monkeypatch.setattr(pyarrow, "__version__", version)
+    monkeypatch.setattr(pyarrow, "cpp_build_info", SimpleNamespace(so_version=release))
     with pytest.raises(ImportError) as caught:
         bridge.find_bridge()
     assert_names_the_ways_out(str(caught.value), version)
@@ -178,7 +146,8 @@ def copy_of_the_package(folder: Path) -> Path:
 
 def import_error_of(path: Path) -> str:
     """Return the error of an import where `path` comes first."""
-    program = f"""
+    result = run(
+        f"""
         import sys
         sys.path.insert(0, {str(path)!r})
         try:
@@ -186,8 +155,8 @@ def import_error_of(path: Path) -> str:
             torchparquet._impl.native.load_bridge()
         except ImportError as error:
             print(error)
-    """
-    result = run(program)
+        """
+    )
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -247,6 +216,43 @@ def test_the_extension_links_no_arrow() -> None:
     assert b"libparquet.so" not in Path(_core.__file__).read_bytes()
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("library_first", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "library", ["torch", "pandas", "datasets", "ray", "pyarrow.dataset", "polars", "duckdb"]
+)
+def test_reading_next_to_libraries_with_arrow_or_cpp_of_their_own(
+    library: str, library_first: bool, tmp_path: Path
+) -> None:
+    """A file in a codec of Arrow's, and one that Arrow refuses to open."""
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    first, second = (library, "torchparquet") if library_first else ("torchparquet", library)
+    good, bad = tmp_path / "good.parquet", tmp_path / "bad.parquet"
+    table = pyarrow.table({"a": range(1000), "b": [str(i) for i in range(1000)]})
+    parquet.write_table(table, good, compression="brotli")
+    bad.write_bytes(b"PAR1" + b"\x15" * 20 + b"\x08\0\0\0PAR1")
+    done = run(
+        f"""
+        import {first}
+        import {second}
+        import pyarrow as pa, pyarrow.parquet as pq, pandas
+        from torchparquet import ParquetDataset
+        from torchparquet._impl.native import load_bridge
+        assert pa.__version__.startswith(load_bridge() + "."), (pa.__version__, load_bridge())
+        path = {str(good)!r}
+        total = sum(int(b["a"].sum()) for b in ParquetDataset(path, batch_size=100))
+        assert total == pq.read_table(path)["a"].to_numpy().sum(), total
+        assert total == pandas.read_parquet(path)["a"].sum(), total
+        try:
+            list(ParquetDataset({str(bad)!r}, batch_size=100))
+        except OSError as error:
+            print(type(error).__name__, total)
+        """
+    )
+    assert done.stdout == "CorruptFileError 499500\n", done.stderr
+
+
 def pins_of(requirements: list[str]) -> list[str]:
     return [text for text in requirements if re.match(r"pyarrow\b", text)]
 
@@ -264,14 +270,27 @@ def test_no_release_of_pyarrow_is_excluded_but_old_ones() -> None:
 # Public names
 
 
-def test_public_names() -> None:
-    assert torchparquet.__all__ == PUBLIC
-    for name in PUBLIC:
-        assert getattr(torchparquet, name).__doc__
+def test_public_names_are_those_that_the_documents_list() -> None:
+    page = (ROOT / "docs/reference/api.md").read_text()
+    sections = re.findall(r"^::: torchparquet\.(?:mix\.)?(\w+)$", page, re.MULTILINE)
+    documented = {*sections, *re.findall(r"\w+Error\b", page)} - {"errors"}
     names: dict[Any, Any] = {}
     exec("from torchparquet import *", names)
-    assert set(names) - {"__builtins__"} == set(PUBLIC)
-    assert set(dir(torchparquet)) == {*PUBLIC, "__version__"}
+    assert set(names) - {"__builtins__"} == documented
+    assert set(dir(torchparquet)) == {*documented, "__version__"}
+    assert all(names[name].__doc__ for name in documented)
+
+
+def test_types_that_methods_return_are_public() -> None:
+    dataset = torchparquet.ParquetDataset(pyarrow.table({"x": [1]}), batch_size=1)
+    list(dataset)
+    metrics = dataset.metrics()
+    found = [metrics, metrics.ring, metrics.columns["x"], *metrics.codecs.values()]
+    found += [dataset.manifest, *dataset.fields, dataset.topology(), dataset.plan()]
+    found += [dataset.unbatched(), torchparquet.mix([dataset])]
+    found += [torchparquet.verify_no_shard_overlap(dataset)]
+    for kind in map(type, found):
+        assert getattr(torchparquet, kind.__name__) is kind
 
 
 def test_public_exceptions_derive_from_pythons_own() -> None:
@@ -288,68 +307,44 @@ def test_version_is_that_of_the_installation() -> None:
     assert "version" in PROJECT["project"]["dynamic"]  # of git's tags; none is written down
 
 
-FORKS = """
-    import os
-    import numpy, pyarrow, pyarrow.dataset, torch, torch.distributed
-    found = []
-    register = os.register_at_fork
-    def noting(**hooks):
-        found.extend(hooks)
-        register(**hooks)
-    os.register_at_fork = noting
-    import torchparquet
-    print("before" in found)
-    torchparquet.ParquetDataset(pyarrow.table({"x": [1]}), batch_size=1)
-    print("before" in found)
-"""
-
-
 def test_forks_of_a_process_that_has_no_data_set_do_not_wait() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(FORKS)],
-        env=child_environment(),
-        capture_output=True,
-        text=True,
-        check=True,
+    done = run(
+        """
+        import os
+        import numpy, pyarrow, pyarrow.dataset, torch, torch.distributed
+        found = []
+        register = os.register_at_fork
+        def noting(**hooks):
+            found.extend(hooks)
+            register(**hooks)
+        os.register_at_fork = noting
+        import torchparquet
+        print("before" in found)
+        torchparquet.ParquetDataset(pyarrow.table({"x": [1]}), batch_size=1)
+        print("before" in found)
+        """
     )
-    assert done.stdout.split() == ["False", "True"]
+    assert done.stdout.split() == ["False", "True"], done.stderr
 
 
 def test_types_are_announced() -> None:
     assert (Path(torchparquet.__file__).parent / "py.typed").is_file()
 
 
-READ_ALL = """
-    import sys
-    from tests.fixtures.shape_files import COLUMNS, digest_of
-    from torchparquet import ParquetDataset
-    from torchparquet._impl.native import instructions
-    options = dict(columns=COLUMNS, batch_size=250, shuffle=True, shuffle_window=2, row_ids=True)
-    print(instructions(), digest_of(ParquetDataset(sys.argv[1], **options)))
-"""
-
-
-def read_with(name: str, files: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(READ_ALL), files],
-        env=child_environment(TORCHPARQUET_INSTRUCTIONS=name),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.long
 def test_what_is_read_does_not_depend_on_the_processor(tmp_path: Path) -> None:
-    files = shape_files(tmp_path, 4000, 2, 3)
-    least, best = read_with("baseline", files), read_with("", files)
+    program = f"""
+        from tests.fixtures.shape_files import COLUMNS, digest_of
+        from torchparquet import ParquetDataset
+        from torchparquet._impl.native import instructions
+        options = dict(columns=COLUMNS, batch_size=250, shuffle=True, shuffle_window=2)
+        dataset = ParquetDataset({shape_files(tmp_path, 4000, 2, 3)!r}, row_ids=True, **options)
+        print(instructions(), digest_of(dataset))
+    """
+    least, best, unknown = (
+        run(program, TORCHPARQUET_INSTRUCTIONS=name) for name in ("baseline", "", "sse9")
+    )
     assert least.stdout.startswith("baseline ")
     assert least.stdout.split()[1:] == best.stdout.split()[1:] != []
-
-
-@pytest.mark.long
-def test_instructions_of_no_processor() -> None:
-    done = read_with("sse9", ".")
-    assert (
-        "ImportError: TORCHPARQUET_INSTRUCTIONS must be baseline or avx2, got sse9" in done.stderr
-    )
+    message = "ImportError: TORCHPARQUET_INSTRUCTIONS must be baseline or avx2, got sse9"
+    assert message in unknown.stderr

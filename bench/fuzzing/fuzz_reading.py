@@ -156,7 +156,7 @@ def _read(
     path: Path, options: dict[str, Any]
 ) -> tuple[dict[str, int], list[int], dict[str, str]] | None:
     """Read all columns that can be: the rows of each, the row ids, and a digest of each."""
-    schemas = read_manifest(str(path), 1).schemas
+    schemas = read_manifest(str(path)).schemas
     columns = [leaf.path for schema in schemas for leaf in schema if leaf.dtype]
     if not columns:
         return None

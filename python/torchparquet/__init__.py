@@ -17,7 +17,12 @@ prepare_for_groups_and_forks()
 from torchparquet._impl.batches.fields import Field  # noqa: E402
 from torchparquet._impl.files.manifest import Manifest  # noqa: E402
 from torchparquet._impl.functions.batch_seed import batch_seed  # noqa: E402
-from torchparquet._impl.metrics.read_metrics import Metrics  # noqa: E402
+from torchparquet._impl.metrics.read_metrics import (  # noqa: E402
+    CodecMetrics,
+    ColumnMetrics,
+    Metrics,
+    Ring,
+)
 from torchparquet._impl.plan.epoch_plan import EpochPlan  # noqa: E402
 from torchparquet._impl.plan.plan_options import Topology  # noqa: E402
 from torchparquet._impl.ranks.distribution import ShardDistribution  # noqa: E402
@@ -45,7 +50,9 @@ __all__ = [
     "Ahead",
     "ByLength",
     "CastError",
+    "CodecMetrics",
     "Column",
+    "ColumnMetrics",
     "CorruptFileError",
     "EncryptedFileError",
     "EpochPlan",
@@ -62,6 +69,7 @@ __all__ = [
     "ParquetDataset",
     "RankMismatchError",
     "Ranks",
+    "Ring",
     "SchemaMismatchError",
     "ShardAudit",
     "ShardDistribution",

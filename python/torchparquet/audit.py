@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch.distributed as dist
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from torchparquet._impl.checks import shown
 from torchparquet._impl.ranks.sharding import is_distributed
-from torchparquet._impl.reading.stream_parts import ROW_ID, ROW_VALID
+from torchparquet._impl.reading.reader_arguments import ROW_ID, ROW_VALID
 from torchparquet.dataset import ParquetDataset
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Runs = NDArray[np.int64]
 
+# In which ranks must agree, for messages.
+_FACTS = ("ranks see different files: fingerprint", "ranks are at different epochs:")
 _NO_RUNS: Runs = np.empty((0, 2), np.int64)
 _MAX_PENDING_ROWS = 1 << 20
 
@@ -52,29 +54,18 @@ class ShardAudit:
     num_workers: int
 
 
-class _Reading(NamedTuple):
-    """The rows that one rank reads, as it sends them to the others."""
-
-    fingerprint: str
-    epoch: int
-    runs: Runs
-    failure: str | None
-
-
 def verify_no_shard_overlap(
     loader: ParquetDataset | DataLoader[Any], *, read: bool = False
 ) -> ShardAudit:
     """Check over all ranks that no row is read twice or left out.
 
     This is a collective call: every rank of the data set's process group must make it, with the
-    same arguments. Rows that `even=` and `drop_last` repeat or leave out by rule are counted.
-    They are no error.
+    same arguments. Rows that `even=` and `drop_last` repeat or leave out are counted, no error.
 
     Args:
         loader: A `ParquetDataset`, or a DataLoader over one.
-        read: Check the rows that are really delivered: the call iterates the loader for one epoch
-            and needs `row_ids=True`. Otherwise it checks the plan of the current epoch and reads
-            nothing.
+        read: Check the rows that an epoch of the loader delivers, which needs `row_ids=True`.
+            Otherwise check the plan of the current epoch, and read nothing.
 
     Raises:
         RuntimeError: A row is read twice or left out against the rule, ranks see different data,
@@ -99,14 +90,19 @@ def verify_no_shard_overlap(
     except Exception as error:  # The other ranks wait for the answer of this one.
         failure = error
     report = None if failure is None else f"{type(failure).__name__}: {failure}"
-    gathered = _gather(dataset, _Reading(dataset.manifest.fingerprint, epoch, runs, report))
+    manifest = dataset.manifest
+    gathered = _gather(dataset, (report, manifest.fingerprint, epoch, runs))
     if failure is not None:
         raise failure
-    _check_same_data(gathered)
-    manifest = dataset.manifest
+    for rank, (report, *facts, _) in enumerate(gathered):
+        if report is not None:
+            raise RuntimeError(f"rank {rank} failed: {report}")
+        for text, first, own in zip(_FACTS, gathered[0][1:], facts, strict=False):
+            if first != own:
+                raise RuntimeError(f"{text} {first} on rank 0, {own} on rank {rank}")
     # A plan numbers the rows without those that are not selected.
     expected = row_ids_of(manifest) if read else np.array([[0, manifest.num_rows]])
-    audit = audit_rows(plan, expected, [reading.runs for reading in gathered])
+    audit = audit_rows(plan, expected, [runs for *_, runs in gathered])
     if audit["faults"]:
         raise RuntimeError("; ".join(audit["faults"]))
     return ShardAudit(
@@ -121,10 +117,7 @@ def verify_no_shard_overlap(
 
 
 class SeenRows:
-    """A multiset of row ids as sorted runs `[begin, end)`.
-
-    Most row groups are delivered whole, so an epoch of a billion rows takes a few kilobytes.
-    """
+    """A multiset of row ids as sorted runs `[begin, end)`, in kilobytes for whole row groups."""
 
     def __init__(self) -> None:
         """Begin without rows."""
@@ -166,11 +159,7 @@ class SeenRows:
 
 
 def audit_rows(plan: EpochPlan, expected: Runs, runs_of_ranks: Sequence[Runs]) -> dict[str, Any]:
-    """Compare the rows that each rank delivers with the plan, and with all rows of the files.
-
-    Returns:
-        JSON values: counts, and `faults`, a sentence for each difference from the plan.
-    """
+    """Compare what ranks deliver with the plan and all rows; return counts and faults, as JSON."""
     num_rows = int(np.diff(expected).sum())
     delivered = np.concatenate([_NO_RUNS, *runs_of_ranks])
     # The numbers of deliveries change at edges alone.
@@ -211,10 +200,8 @@ def audit_rows(plan: EpochPlan, expected: Runs, runs_of_ranks: Sequence[Runs]) -
 
 def _depth(runs: Runs, edges: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many runs cover the rows from each edge to the next one."""
-    begins, ends = (
-        np.bincount(np.searchsorted(edges, runs[:, side]), minlength=len(edges)) for side in (0, 1)
-    )
-    depth: NDArray[np.int64] = np.cumsum(begins - ends)[:-1]
+    sides = (np.bincount(np.searchsorted(edges, of), minlength=len(edges)) for of in runs.T)
+    depth: NDArray[np.int64] = np.cumsum(np.subtract(*sides))[:-1]
     return depth
 
 
@@ -265,7 +252,8 @@ def _delivered_runs(loader: ParquetDataset | DataLoader[Any]) -> Runs:
     return seen.runs()
 
 
-def _gather(dataset: ParquetDataset, own: _Reading) -> list[_Reading]:
+def _gather(dataset: ParquetDataset, own: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Return what each rank found, in the order of ranks."""
     world_size = dataset.topology().world_size
     if world_size == 1:
         return [own]
@@ -285,20 +273,3 @@ def _gather(dataset: ParquetDataset, own: _Reading) -> list[_Reading]:
         dist.all_gather_object(parts, gathered, group=group)
         gathered = [reading for part in parts for reading in part]
     return gathered
-
-
-def _check_same_data(gathered: list[_Reading]) -> None:
-    first = gathered[0]
-    for rank, reading in enumerate(gathered):
-        if reading.failure is not None:
-            raise RuntimeError(f"rank {rank} failed: {reading.failure}")
-        if reading.fingerprint != first.fingerprint:
-            raise RuntimeError(
-                f"ranks see different files: fingerprint {first.fingerprint} on rank 0, "
-                f"{reading.fingerprint} on rank {rank}"
-            )
-        if reading.epoch != first.epoch:
-            raise RuntimeError(
-                f"ranks are at different epochs: {first.epoch} on rank 0, "
-                f"{reading.epoch} on rank {rank}"
-            )

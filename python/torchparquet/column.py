@@ -9,7 +9,16 @@ from typing import Any, Literal
 
 import torch
 
-from torchparquet._impl.checks import checked_int, checked_names, listed, plain_number, shortened
+from torchparquet._impl.checks import (
+    checked_bool,
+    checked_int,
+    checked_names,
+    checked_word,
+    listed,
+    plain_number,
+    set_checked,
+    shortened,
+)
 from torchparquet._impl.files.footers.leaf import DTYPES
 from torchparquet._impl.files.schemas import NANOSECONDS
 
@@ -26,58 +35,49 @@ class Column:
     Attributes:
         source: Name of a column (dotted path for a field of a struct) for a ``[B]`` tensor, or
             a sequence of F names, stored as a tuple, for one ``[B, F]`` tensor. A name that no file
-            has may be a partition key: ``year`` if all files are below ``year=...`` directories.
-            None: the key of the Column in a dict of columns.
-        nulls: The value of a null. ``"error"``: a null raises. ``"nan"``: it becomes NaN (floats
-            only). A number or bool: it becomes that value. ``"mask"``: it becomes 0, and a bool
-            tensor ``"<name>.valid"`` of the same shape is False there. ``"empty"``, for strings and
-            lists of them: it becomes empty. None: the data set's ``nulls`` apply; without them
-            ``"nan"`` for floats and ``"error"`` for the rest. In a list the policy is about
-            elements. A null list raises under ``"error"`` and becomes empty otherwise. The mask of
-            strings and lists is ``[B]``, False for null rows. Lists have a second one,
-            ``"<name>.values.valid"``, with a bool per value.
-            A tensor of several columns takes a mapping too, from column to any of these but
-            ``"mask"``; it is stored as pairs.
-        dtype: A torch dtype or its name, stored as the name. Values are cast while they are
-            decoded. Integers and bools become any float, or any integer that holds the value;
-            otherwise reading it raises `CastError`. Floats become any
-            float. Decimals become any float or, with ``"int64"``, their unscaled value. Files may
-            then store the column in different kinds. None for the usual dtype of the kind.
-        length: L: every list of the column has L elements and the tensor is ``[B, L]``, without
-            offsets. A list of another length raises
-            `ListLengthError`, a null list is L nulls, and the mask is
-            ``[B, L]``. ``"any"``: lists are a `Jagged`. None: L if all
-            files declare the column a ``fixed_size_list`` of L in the Arrow schema that pyarrow
-            and others write, or else ``"any"``. Files that declare different lengths raise.
+            has may be a partition key, as ``year`` of ``year=...`` directories. None: the key of
+            the Column in a dict of columns.
+        nulls: The value of a null. ``"error"``: a null raises. ``"nan"``: NaN (floats only). A
+            number or bool: that value. ``"mask"``: 0, and a bool tensor ``"<name>.valid"`` of the
+            same shape is False there. ``"empty"``: empty, for strings and lists of them. None: the
+            data set's ``nulls``, or else ``"nan"`` for floats and ``"error"`` for the rest. In a
+            list the policy is about elements; a null list raises under ``"error"`` and becomes
+            empty otherwise. The mask of strings and lists is ``[B]``, that of the values of lists
+            ``"<name>.values.valid"``. A tensor of several columns takes a mapping too, from column
+            to any of these but ``"mask"``; it is stored as pairs.
+        dtype: A torch dtype or its name, stored as the name, that values are cast to. Integers and
+            bools become any float, or any integer that holds the value, or else raise `CastError`.
+            Floats become any float. Decimals become any float or, with ``"int64"``, their unscaled
+            value. Files may then store the column in different kinds. None for the usual dtype.
+        length: L: every list has L elements and the tensor is ``[B, L]``; a list of another length
+            raises `ListLengthError`, a null list is L nulls, and the mask is ``[B, L]``. ``"any"``:
+            lists are a `Jagged`. None: L if all files declare a ``fixed_size_list`` of L, or else
+            ``"any"``; files that declare different lengths raise.
         vocab: Words (str or bytes). Each string is read as the index of its word, int64 unless
             ``dtype`` says otherwise. ``"auto"``: all different strings of the column, or of all
-            columns of a group, in ascending order of bytes. They are those of all rows of the
-            files or of the table, whatever ``filters``, ``rows`` and ``split`` leave,
-            and are read once, when the data set is made; its ``fields`` have them as ``words``.
-            None: strings are a `Jagged` of uint8.
+            columns of a group, in ascending order of bytes. They are those of all rows, whatever
+            ``filters``, ``rows`` and ``split`` leave, and are read once, when the data set is made;
+            its ``fields`` have them as ``words``. None: strings are a `Jagged` of uint8.
         unknown: The number of every string that is not in ``vocab``.
-        default: The value of every row of a file that lacks the column: a number, for strings a str
-            or bytes, for lists a list of numbers, such as ``[]``. Such rows are valid, not null.
-            None: a file that lacks the column raises. At least one file must have it. The same of a
-            partition key that some paths lack.
-        decode: For strings and binary: what becomes of each value, on the thread that iterates or
-            on those of `Ahead`. ``"image"``: an RGB image, uint8
-            ``[3, height, width]``, decoded by torchvision where that is installed, or else by
-            Pillow. ``"audio"``: samples, float32 ``[channels, samples]``, by torchcodec or
-            soundfile, and ``"<name>.sample_rate"``, int64 ``[B]``. Or a function from bytes to any
-            value but None. A struct with the field ``bytes``, as Hugging Face stores images and
-            audio, is read by its name. A null raises. The batch has a list of B values.
+        default: The value of every row of a file that lacks the column, or of a path that lacks the
+            partition key: a number, for strings a str or bytes, for lists a list of numbers. Such
+            rows are valid. None: such a file raises. At least one file must have the column.
+        decode: For strings and binary, on the thread that iterates or on those of `Ahead`.
+            ``"image"``: an RGB image, uint8 ``[3, height, width]``, by torchvision or else Pillow.
+            ``"audio"``: samples, float32 ``[channels, samples]``, by torchcodec or soundfile, and
+            ``"<name>.sample_rate"``, int64 ``[B]``. Or a function from bytes to any value but None.
+            A struct with the field ``bytes``, as of Hugging Face, is read by its name. A null
+            raises. The batch has a list of B values.
         stack: True to deliver decoded values, of one shape, as one tensor ``[B, ...]``.
-        on_error: ``"raise"``: a value that cannot be decoded raises a
-            `TransformError` that names file, row group and row.
-            ``"flag"``: it is None, as a null is, or zeros if values are stacked, and
-            ``"<name>.valid"``, bool ``[B]``, is False there. A batch without any value to take the
-            shape of zeros from raises.
+        on_error: ``"raise"``: a value that cannot be decoded raises a `TransformError` that names
+            file, row group and row. ``"flag"``: it is None, as a null is, or zeros if values are
+            stacked, and ``"<name>.valid"``, bool ``[B]``, is False there; a batch without any value
+            to take the shape of zeros from raises.
         unit: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``: timestamps, times, dates and durations of any
             unit, with and without UTC, become int64 of this unit. A value that it cannot hold
-            exactly raises `CastError`; a float ``dtype`` rounds it.
-            None: the unit that the files store. If it is not one, ``dtype="int64"``, or a float,
-            reads the finest of a column that is a tensor by itself, with a warning.
+            exactly raises `CastError`; a float ``dtype`` rounds it. None: the unit that the files
+            store, or the finest of several, with a warning, if ``dtype`` is int64 or a float and
+            the column is a tensor by itself.
     """
 
     source: str | Sequence[str] | None = None
@@ -101,34 +101,43 @@ class Column:
                     "a tensor of several columns takes their names; nulls of each are set as in "
                     'Column(["age", "income"], nulls={"age": 0})'
                 )
-            object.__setattr__(self, "source", checked_names(self.source, "source"))
-        object.__setattr__(self, "nulls", _checked_policies(self.nulls, self.source))
-        object.__setattr__(self, "dtype", _checked_dtype(self.dtype))
-        object.__setattr__(self, "default", _checked_default(self.default))
-        object.__setattr__(self, "unit", _checked_unit(self))
-        object.__setattr__(self, "length", _checked_length(self.length))
-        object.__setattr__(self, "vocab", _checked_vocab(self.vocab))
-        object.__setattr__(self, "unknown", checked_int("unknown", self.unknown, -(2**63), 2**64))
-        self._check_decode()
+            set_checked(self, source=checked_names(self.source, "source"))
+        set_checked(
+            self,
+            nulls=_checked_policies(self.nulls, self.source),
+            dtype=_checked_dtype(self.dtype),
+            default=_checked_default(self.default),
+            vocab=_checked_vocab(self.vocab),
+            unknown=checked_int("unknown", self.unknown, -(2**63), 2**64),
+        )
+        if self.length is not None and not (isinstance(self.length, str) and self.length == "any"):
+            length = checked_int("length", self.length, 1, 2**31, ', "any" or None')
+            set_checked(self, length=length)
+        if self.unit is not None:
+            self._check_unit()
+        if self.decode is not None:
+            self._check_decode()
+        elif self.stack or self.on_error != "raise":
+            raise ValueError("stack and on_error need decode")
+
+    def _check_unit(self) -> None:
+        checked_word("unit", self.unit, NANOSECONDS, " or None")
+        if self.dtype is None:
+            set_checked(self, dtype="int64")
+        elif self.dtype != "int64" and "float" not in str(self.dtype):
+            raise ValueError(f"times of a unit are int64 or floats; got dtype={self.dtype!r}")
+        if self.vocab is not None or self.decode is not None:
+            raise ValueError("unit goes neither with vocab nor with decode")
 
     def _check_decode(self) -> None:
-        if self.decode is None:
-            if self.stack or self.on_error != "raise":
-                raise ValueError("stack and on_error need decode")
-            return
         if isinstance(self.decode, str):
-            if self.decode not in ("image", "audio"):
-                raise ValueError(
-                    f'decode must be "image", "audio", a callable or None; got {self.decode!r}'
-                )
+            checked_word("decode", self.decode, ("image", "audio"), ", a callable or None")
         elif not callable(self.decode):
             raise TypeError(
                 f'decode must be "image", "audio", a callable or None; got {self.decode!r}'
             )
-        if not isinstance(self.stack, bool):
-            raise TypeError(f"stack must be a bool; got {self.stack!r}")
-        if self.on_error not in ("raise", "flag"):
-            raise ValueError(f'on_error must be "raise" or "flag"; got {self.on_error!r}')
+        checked_bool("stack", self.stack)
+        checked_word("on_error", self.on_error, ("raise", "flag"))
         # A null has no bytes to decode.
         nulls = "mask" if self.on_error == "flag" else "error"
         if isinstance(self.source, tuple):
@@ -140,7 +149,7 @@ class Column:
                 f"decode does not go with nulls={self.nulls!r}: a null has nothing to decode; "
                 'on_error="flag" marks nulls'
             )
-        object.__setattr__(self, "nulls", nulls)
+        set_checked(self, nulls=nulls)
 
     @property
     def dtype_name(self) -> str | None:
@@ -214,56 +223,27 @@ def _checked_dtype(dtype: Any) -> str | None:
     if not isinstance(dtype, str | torch.dtype):
         raise TypeError(f"dtype must be a torch dtype, its name or None; got {dtype!r}")
     name = str(dtype).removeprefix("torch.")
-    if name not in DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}; got {dtype!r}")
-    return name
+    return checked_word("dtype", name, DTYPES)
 
 
-def _checked_default(
-    default: Any,
-) -> int | float | bool | str | bytes | tuple[int | float | bool, ...] | None:
+def _checked_default(default: Any) -> Any:
     if isinstance(default, list | tuple):
-        items = tuple(map(plain_number, default))
-        if all(isinstance(one, _FILL_TYPES) for one in items):
-            return items
-    value = plain_number(default)
-    if value is None or isinstance(value, (*_FILL_TYPES, str, bytes)):
-        checked: int | float | bool | str | bytes | None = value
-        return checked
+        value = tuple(map(plain_number, default))
+        fits = all(isinstance(one, _FILL_TYPES) for one in value)
+    else:
+        value = plain_number(default)
+        fits = value is None or isinstance(value, (*_FILL_TYPES, str, bytes))
+    if fits:
+        return value
     raise TypeError(
         "default must be a number, a bool, a str, bytes, a list of numbers or None; got "
         f"{default!r:.200}"
     )
 
 
-def _checked_unit(column: Column) -> str | None:
-    unit: Any = column.unit
-    if unit is None:
-        return None
-    if unit not in tuple(NANOSECONDS):
-        raise ValueError(f"unit must be one of {', '.join(NANOSECONDS)} or None; got {unit!r}")
-    if column.dtype_name is None:
-        object.__setattr__(column, "dtype", "int64")
-    elif column.dtype_name != "int64" and "float" not in column.dtype_name:
-        raise ValueError(f"times of a unit are int64 or floats; got dtype={column.dtype!r}")
-    if column.vocab is not None or column.decode is not None:
-        raise ValueError("unit goes neither with vocab nor with decode")
-    return str(unit)
-
-
-def _checked_length(length: Any) -> int | Literal["any"] | None:
-    if length is None:
-        return None
-    if isinstance(length, str) and length == "any":
-        return "any"
-    return checked_int("length", length, 1, 2**31, ', "any" or None')
-
-
-def _checked_vocab(vocab: Any) -> tuple[str | bytes, ...] | Literal["auto"] | None:
-    if vocab is None:
-        return None
-    if isinstance(vocab, str) and vocab == "auto":
-        return "auto"
+def _checked_vocab(vocab: Any) -> Any:
+    if vocab is None or (isinstance(vocab, str) and vocab == "auto"):
+        return vocab
     if isinstance(vocab, str | bytes) or not isinstance(vocab, Sequence):
         raise TypeError(f'vocab must be a sequence of str or bytes, "auto" or None; got {vocab!r}')
     words = tuple(vocab)

@@ -13,19 +13,17 @@ from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, r
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.checks import checked_bool, checked_int, explaining_arguments
-from torchparquet._impl.files.cache_file import CacheArgument
 from torchparquet._impl.files.discovery import SourceArgument
-from torchparquet._impl.files.footers.decryption import DecryptionArgument, file_keys
+from torchparquet._impl.files.footers.decryption import DecryptionArgument, FileKeys
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.remote.storage import StorageArguments, block_cache
+from torchparquet._impl.files.remote.storage import CacheArgument, StorageArguments
 from torchparquet._impl.functions.decoders import decoders_of
 from torchparquet._impl.functions.transforms import Processor, Transform
-from torchparquet._impl.metrics.read_metrics import Metrics
+from torchparquet._impl.mixing.session_dataset import SessionDataset
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import Even, PlanOptions, Topology, requested_window
 from torchparquet._impl.ranks.distribution import ShardDistribution, shard_distribution
 from torchparquet._impl.ranks.loaders import (
-    IterableOnly,
     end_orphaned_worker,
     num_dropped_by_accelerate,
     num_workers_of_caller,
@@ -64,7 +62,7 @@ if TYPE_CHECKING:
 _FIELDS_SHOWN = 15  # by repr, on one screen
 
 
-class ParquetDataset(IterableOnly[Batch]):
+class ParquetDataset(SessionDataset[Batch]):
     """An iterable data set that gives each rank and worker its exact share of Parquet files.
 
     Iterate it directly (`for batch in dataset`) or as `DataLoader(dataset, batch_size=None)`, with
@@ -77,8 +75,11 @@ class ParquetDataset(IterableOnly[Batch]):
     the plan, and the number of ranks and workers.
     """
 
+    _session: DatasetSession
+
     @explaining_arguments(
-        batch_size="batch_size=N for N rows, None for a batch of each row group, or ByLength(...)"
+        {"order": Order, "ranks": Ranks, "transform": Ahead},
+        batch_size="batch_size=N for N rows, None for a batch of each row group, or ByLength(...)",
     )
     def __init__(
         self,
@@ -121,65 +122,60 @@ class ParquetDataset(IterableOnly[Batch]):
         Args:
             paths: A file, directory, glob pattern or URL (`s3://`, `gs://`, `az://`, `hf://`,
                 `https://` and others that fsspec knows), or a sequence of these. A directory
-                stands for the files in it, at any depth, that end in `.parquet`, `.parq` or
-                `.pq`, or for all files if there are none. Or data in memory: a buffer that holds a
-                Parquet file (`bytes`, `bytearray`, `memoryview`, `pyarrow.Buffer`, `io.BytesIO`),
-                a `pyarrow.Table` or `RecordBatch`, a pandas or Polars DataFrame, or a sequence of
-                these. Or a table that names its files: a `deltalake.DeltaTable`, a table or scan
-                of pyiceberg, a `pyarrow.dataset.Dataset` of files, a streaming data set of
-                Hugging Face. Tables in memory are encoded once, as 64 row groups. Buffers that
-                can be written to are copied. Pickling the data set pickles data in memory with it.
+                stands for all files below it that end in `.parquet`, `.parq` or `.pq`, or for all
+                files if none does. Or data in memory: a Parquet file in a buffer (`bytes`,
+                `bytearray`, `memoryview`, `pyarrow.Buffer`, `io.BytesIO`), a `pyarrow.Table` or
+                `RecordBatch`, a pandas or Polars DataFrame, or a sequence of these. Or a table: a
+                `deltalake.DeltaTable`, a table or scan of pyiceberg, a `pyarrow.dataset.Dataset`,
+                a streaming data set of Hugging Face. Tables in memory are encoded once, as 64 row
+                groups; writable buffers are copied. Data in memory is pickled with the data set.
             batch_size: Rows per batch and rank; None for one batch per row group, which
-                `even="split"` may cut. Or a `ByLength`, for batches of rows of similar length. A
-                row is then a batch, for all other arguments.
+                `even="split"` may cut. Or a `ByLength`, for batches of rows of similar length,
+                which count as rows for all other arguments.
             columns: Names to read; or a mapping from output name to a source name, a list of
-                them (one `[B, F]` tensor) or a `Column`. A `Column` without a source takes its
-                key's. `"*"` stands for all columns that are not named, in both forms:
-                `["*", Column("age", nulls=0)]`. None for all columns.
+                them (one `[B, F]` tensor) or a `Column`, whose source is by default its key. `"*"`
+                stands for all columns that are not named: `["*", Column("age", nulls=0)]`. None
+                for all columns.
             nulls: The value of a null in columns whose `Column` has no policy: "error", "nan",
-                "mask", "empty" or a fill value; or a dict of these by column, such as
-                `{"age": 0}`, in which "*" stands for all others. None for "nan" in float
-                columns and "error" elsewhere.
+                "mask", "empty" or a fill value; or a dict of these by column, in which "*" stands
+                for all others. None for "nan" in float columns and "error" elsewhere.
             row_ids: Add `batch["row.id"]`, int64 `[B]`: global row number, in file order.
             filters: Read the rows for which this is true, as in pandas and pyarrow: tuples such as
                 `[("x", ">", 3), ("lang", "in", ["de", "fr"])]`, all of which must hold; a list of
                 such lists, one of which must hold; a pyarrow `Expression`; or SQL such as
                 "label is not null and lang = 'de'". Partition keys of paths count as columns.
-                Statistics, page indexes and Bloom filters rule out row groups. Of the others, the
-                columns that the filters name are read once, here. Everything else then counts only
-                these rows: lengths, even shares, shuffle windows, states. With `manifest_cache`
-                the result is saved in a file next to it. Without, footers stay in memory until
-                the filters are evaluated.
+                Statistics, page indexes and Bloom filters rule out row groups; of the others the
+                columns that the filters name are read once, here. Lengths, even shares, shuffle
+                windows and states count only these rows. With `manifest_cache` the result is saved
+                in a file next to it.
             rows: Read these rows: global row numbers, as `row.id` has them; a bool for each row
                 of all files; a dict from file to numbers or bools; or a .npy, .arrow or .parquet
                 file, or a table, with the column "row" and perhaps "file".
             split: Read one part of a split: a `Split`, or its name, fractions, seed and column,
-                such as `("train", {"train": 0.9, "val": 0.1}, 0, "user_id")`. If several of
-                `filters`, `rows` and `split` are given, rows must satisfy all of them.
-            pack: Pack lists, such as the tokens of documents, into sequences of one length; see
-                `Pack`. A row is then a sequence, for all other arguments.
+                such as `("train", {"train": 0.9, "val": 0.1}, 0, "user_id")`. Rows must satisfy
+                all of `filters`, `rows` and `split`.
+            pack: Pack lists, such as the tokens of documents, into sequences of one length, which
+                count as rows for all other arguments; see `Pack`.
             shuffle: Permute row groups, and rows within windows of them, differently in each
                 epoch.
             seed: The key of the permutation; the same on all ranks.
             shuffle_window: The number of consecutive row groups of a share whose rows are permuted
                 together; 0 for none. Or a number of rows, such as "1_000_000 rows": longer row
-                groups are then cut, and their parts permuted like row groups. None for 8 row
-                groups, or as many as fit in half of `max_memory` if that is fewer.
+                groups are cut, and their parts permuted like row groups. None for 8 row groups, or
+                as many as fit in half of `max_memory`.
             drop_last: Drop a last batch that is not full.
             even: How all ranks get the same number of steps: "split" balances rows to within
                 one, "drop" stops at the shortest share, "pad" repeats rows and marks them in
                 `batch["row.valid"]`, "none" lets step counts differ. With "dynamic" each rank
-                takes the next row group when it is ready for one, so no rank waits for a slow
-                one. Each row is read once. It is for work without collectives. All processes must
-                make the same passes, in the same order, or rows are read twice or not at all.
+                takes the next row group when it is ready for one, for work without collectives;
+                all processes must make the same passes in the same order.
             order: How row groups are divided among ranks, where it matters: an `Order`.
             num_epochs: How many epochs one iteration reads; None for epochs without end. An
                 iteration ends after an epoch whose number, counted from 1, is a multiple of it.
             limit_steps: The most batches of an epoch that this rank delivers; None for all.
             rank: This process among the data-parallel ranks. None to find out from
                 torch.distributed or else the launcher's variables (`RANK`, `WORLD_SIZE`), again at
-                each iteration and each `len`. So these may still be set up after the data set is
-                made. A rank that changes later changes the length.
+                each iteration and each `len`, so these may be set up later.
             world_size: Number of data-parallel ranks; give it with `rank`.
             ranks: Which processes the data-parallel ranks are: a DeviceMesh, a ProcessGroup, or a
                 `Ranks`. None for the world of torch.distributed.
@@ -187,35 +183,33 @@ class ParquetDataset(IterableOnly[Batch]):
                 of every batch and returns the value that replaces it.
             transform: A callable that gets each batch, after the processors, and returns the dict
                 to deliver. Both run on the thread that iterates; or ahead of it, on threads or
-                processes: `Ahead(function, threads=8)`. They do not affect the order, states or
-                the comparison of ranks. Workers that are not forked need them picklable.
+                processes: `Ahead(function, threads=8)`. Workers that are not forked need them
+                picklable.
             num_threads: Decode threads; None for this process's share of the processors.
             max_memory: Bound of the memory of batches in flight: bytes, or a size such as "512MiB"
                 or "1G" (10^9 bytes).
             pin_memory: Deliver batches in page-locked memory; None to do so if CUDA is available.
                 With `device`, batches are copied from page-locked memory unless this is False.
             device: Deliver batches on this device, such as "cuda" for the iterating thread's
-                current one. The next batch is copied while the loop works on this one. The loop's
-                stream waits for the copy; the loop itself does not. Not with DataLoader workers.
-                None for the CPU.
+                current one; None for the CPU. The next batch is copied while the loop works on
+                this one; the loop's stream waits for the copy, the loop itself does not. Not with
+                DataLoader workers.
             storage_options: Options of the store in the URLs, such as credentials, by the names
-                of pandas (fsspec) or Polars. Among them is how patient the client is:
-                `max_retries` of a range (9), `retry_timeout_ms` from its first failure to its last
-                try (180,000), `max_connections` of the process (its share of 64 of this machine;
-                the first data set decides for all), and `hedges`, False to send no second request
-                for a slow first byte.
+                of pandas (fsspec) or Polars. Also `max_retries` of a range (9), `retry_timeout_ms`
+                from its first failure to its last try (180,000), `max_connections` of the process
+                (its share of 64 of this machine; the first data set decides for all), and
+                `hedges`, False to send no second request for a slow first byte.
             filesystem: A file system of fsspec or `pyarrow.fs` for the paths, in place of URLs
                 and `storage_options`.
             cache_dir: A folder on local disk that caches what is read of a store, for later epochs
-                and runs. Processes may share it; it must be empty or such a folder. It has no
-                effect on files on disk.
+                and runs. Processes may share it; it must be empty or such a folder.
             cache_limit: The most bytes of the cache; None for 64 GiB. The least recently used
                 blocks are removed.
-            manifest_cache: A file that keeps the content of the footers, for data sets of
-                thousands of files. While all files have the sizes, times of change and inodes
-                (in a store: ETags) that it lists, no footer is read. Otherwise all are, and it is
-                written again. It may be a URL. `Order(balance="bytes")` writes a cache again
-                that was made without it. Ranks may share the file.
+            manifest_cache: A file, or its URL, that keeps the content of the footers, for data
+                sets of thousands of files. No footer is read while all files have the sizes, times
+                of change and inodes (in a store: ETags) that it lists; otherwise all are, and it
+                is written again, also for `Order(balance="bytes")` if it was made without. Ranks
+                may share the file.
             decryption_properties: Keys of encrypted files: pyarrow's `FileDecryptionProperties`
                 for all of them, or a function that takes a path and returns the properties of the
                 file, or None. The key service is called only while footers are read. Spawned
@@ -256,13 +250,14 @@ class ParquetDataset(IterableOnly[Batch]):
         source = Source(
             paths=paths,
             rows=RowArguments(filters=filters, rows=rows, split=split),
-            keys=file_keys(decryption_properties),
-            manifest_cache=manifest_cache,
+            keys=None if decryption_properties is None else FileKeys(decryption_properties),
             storage=StorageArguments(
-                options=storage_options,
-                filesystem=filesystem,
-                cache=block_cache(cache_dir, cache_limit),
-                share=None if membership.is_alone else membership.done_once,
+                storage_options,
+                filesystem,
+                cache_dir,
+                cache_limit,
+                manifest_cache,
+                None if membership.is_alone else membership.done_once,
             ),
             num_threads=reading.num_threads,
         )
@@ -339,10 +334,7 @@ class ParquetDataset(IterableOnly[Batch]):
         return self._session.num_epochs
 
     def marking_repeats(self) -> ParquetDataset:
-        """Return a copy with `batch["row.valid"]`, as `even="pad"` has it: False for repeats.
-
-        So an evaluation with `even="split"` can count each row once.
-        """
+        """Return a copy with `batch["row.valid"]`, False for repeats, as `even="pad"` has it."""
         made = copy.copy(self)
         made._session = self._session.marking_repeats()
         return made
@@ -350,14 +342,12 @@ class ParquetDataset(IterableOnly[Batch]):
     def __iter__(self) -> Iteration:
         """Return an iterator. Its first `next` begins the next epoch or resumes from a state.
 
-        The second `next` takes the epoch. An iterator that is dropped before is a look: the next
-        iteration begins at the same place.
+        The second `next` takes the epoch; dropped before, the iterator was a look.
 
         Raises:
             ValueError: The environment and the arguments disagree about this process's rank,
-                another DataLoader worker took the state, two batches do not fit `max_memory`, a
-                loader of Accelerate would divide the batches among ranks a second time, or a
-                DataLoader would stack them.
+                another DataLoader worker took the state, two batches do not fit `max_memory`, or a
+                loader would divide the batches among ranks a second time, or stack them.
             RankMismatchError: Ranks disagree, see `check_ranks_agree`; the first time only.
         """
         self._session.refuse_second_sharding()
@@ -373,11 +363,10 @@ class ParquetDataset(IterableOnly[Batch]):
     def __len__(self) -> int:
         """Return the exact number of batches of an epoch that this rank delivers.
 
-        The epoch is the one under way, or else the next one. Batches delivered before a state was
-        loaded count. The number is the same on all ranks unless `even="none"`, and in all epochs
-        without `shuffle` or with `even="split"`. A change of rank or world size changes it. Within
-        a DataLoader worker it counts the worker's batches; `len(loader)` counts those of all
-        workers.
+        The epoch is the one under way, or else the next one. Batches before a loaded state count.
+        The number is the same on all ranks unless `even="none"`, and in all epochs without
+        `shuffle` or with `even="split"`. A DataLoader worker counts its own; `len(loader)` counts
+        those of all workers.
         """
         self._session.refuse_dynamic("length")
         worker = None if in_worker() else (0, max(1, num_workers_of_caller(self)))
@@ -390,40 +379,6 @@ class ParquetDataset(IterableOnly[Batch]):
         topology = self._session.topology((0, max(1, num_workers)))
         return self._session.num_steps(topology, of_rank=True)
 
-    @property
-    def epoch(self) -> int:
-        """The epoch of the iteration under way, or else that the next one will have."""
-        return self._session.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration read `epoch`; later iterations count up from there.
-
-        A loaded state stays in force if it is of this epoch; else it is dropped, with a warning.
-
-        Raises:
-            TypeError: `epoch` is not an int.
-            ValueError: `epoch` is negative, or a loader of Accelerate that asks for it would
-                divide the batches among ranks a second time.
-        """
-        self._session.refuse_second_sharding()
-        self._session.set_epoch(checked_int("epoch", epoch, 0, 2**62))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position of the latest iteration: the batches that it has returned.
-
-        The batch of a look counts too, until the next iteration begins. The state is a dict of a
-        few hundred bytes that JSON, pickle and torch.save take. It is the same on every rank at the
-        same step, so saving it on one rank is enough. It also resumes with other numbers of ranks
-        and DataLoader workers, and with another batch size: see `load_state_dict`. With
-        `even="dynamic"` each rank has its own, with a number for each row group that it took: save
-        all, and load each on the rank that it is of.
-
-        Raises:
-            RuntimeError: DataLoader workers iterated the data set. Only they know the state, which
-                torchdata's `StatefulDataLoader` asks them for.
-        """
-        return self._session.latest_state()
-
     def load_state_dict(self, state: dict[str, Any], other_data: OtherData = "error") -> None:
         """Make the next iteration resume where `state` was taken, without reading earlier rows.
 
@@ -435,14 +390,12 @@ class ParquetDataset(IterableOnly[Batch]):
             state: A result of `state_dict`.
             other_data: ``"next_epoch"`` takes a state of other files or rows too, such as those of
                 an older version of a table: this data begins with the next epoch, or with that of
-                the state if nothing of it was read. The rest of the epoch that was under way is
-                not read; to read it, finish the epoch with the old data.
+                the state if nothing of it was read. The rest of the old epoch is not read.
 
         Raises:
             TypeError: `state` is not a dict.
-            ValueError: `state` is not a state of a data set, or it is one of other columns or
-                options, or of other data with ``"error"``. The message names the difference. Or
-                `other_data` is another word.
+            ValueError: `state` is of another kind, of other columns or options, or of other data
+                with ``"error"``; the message names the difference. Or `other_data` is another word.
         """
         self._session.load_state_dict(state, other_data)
 
@@ -497,8 +450,7 @@ class ParquetDataset(IterableOnly[Batch]):
     def data_parallel_groups(self) -> list[dist.ProcessGroup | None]:
         """Return the process groups that make up the data-parallel ranks, slowest first.
 
-        There is one for each data-parallel dimension of the mesh. Without a mesh it is the given
-        group, or None for the default group.
+        One for each data-parallel dimension of the mesh; or the given one; None for the default.
         """
         return self._session.membership.data_parallel_groups()
 
@@ -507,18 +459,15 @@ class ParquetDataset(IterableOnly[Batch]):
 
         The call compares the files (names, sizes and footers, not their times of change), the
         columns and how each is read, every option that shapes the order, the number of ranks and
-        workers, and the next epoch and batch, also after a state was loaded. Each data-parallel
-        rank must have the same number of processes. Model-parallel peers are compared too: all
-        processes of the mesh of `ranks`, or else those of its group, or else the world.
+        workers, and the next epoch and batch. Model-parallel peers are compared too: all processes
+        of the mesh of `ranks`, or else those of its group, or else the world.
 
         Under an initialised torch.distributed the first iteration compares by itself, once, when
-        its second batch is asked for: a look at one batch waits for nobody. There are three
-        exceptions: `Ranks(check=False)`; `rank` and
-        `world_size` given without a group or mesh; and DataLoader workers, which cannot talk to
-        other ranks. With workers, call this before the loop. Every rank must call it, in the same
-        order as it first iterates or compares other data sets. The comparison goes through
-        torch.distributed's store, so a missing rank is named: in a log message after 8 seconds,
-        and in an error after the store's timeout.
+        its second batch is asked for; but not with `Ranks(check=False)`, with `rank` and
+        `world_size` given without a group or mesh, and in DataLoader workers: with those, call this
+        before the loop. Every rank must call it, in the same order as it first iterates or compares
+        other data sets. A missing rank is named: in a log message after 8 seconds, and in an error
+        after the timeout of torch.distributed's store.
 
         Args:
             num_workers: Workers of the DataLoader that will iterate the data set.
@@ -529,27 +478,6 @@ class ParquetDataset(IterableOnly[Batch]):
         """
         checked_int("num_workers", num_workers, 0, 2**16)
         self._session.rank_check.compare(partial(self._session.standing, num_workers))
-
-    def metrics(self, *, all_iterations: bool = False) -> Metrics:
-        """Return how fast this process reads, and whether reading or the loop is slower.
-
-        The thread that iterates may call this at any time: within an epoch, after it, and after
-        `close`. The counters are always on and cost next to nothing.
-
-        Args:
-            all_iterations: Count everything that this process has read since it made the data set.
-                Otherwise count the iteration under way, or else the last one.
-
-        Raises:
-            RuntimeError: DataLoader workers iterate the data set. Each has its own metrics;
-                within a worker `torch.utils.data.get_worker_info().dataset.metrics()` returns
-                them.
-        """
-        return self._session.metrics(all_iterations=all_iterations)
-
-    def close(self) -> None:
-        """End all iterations of this process and free their memory. The data set stays usable."""
-        self._session.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes; a subclass may leave out those that cannot be copied."""
@@ -578,15 +506,13 @@ class ParquetDataset(IterableOnly[Batch]):
     ) -> UnbatchedDataset:
         """Return a data set of this one's rows, one by one, as dicts.
 
-        It is for pipelines that work on rows and for a DataLoader's `batch_size` and `collate_fn`.
         It reads through this data set and shares its epochs, shares and position. Its states are
         exact to the row.
 
         Args:
-            processors: A dict of callables by column. Each gets the column's value of every row
-                and returns the value that replaces it.
-            transform: A callable that gets each row, after the processors, and returns the dict
-                to deliver. The data set's own functions run before, on whole batches.
+            processors: A dict of callables by column, on the column's value of each row.
+            transform: A callable on each row, after the processors, that returns the dict to
+                deliver. The data set's own functions run before, on whole batches.
 
         Raises:
             TypeError: A processor or the transform cannot be called.

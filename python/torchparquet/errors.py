@@ -20,18 +20,11 @@ class CorruptFileError(OSError):
 
 
 class FileChangedError(CorruptFileError):
-    """A file is another one than when the data set was made; it may be sound.
-
-    A data set that is made anew reads it. The message names the path.
-    """
+    """A file, which may be sound, is another one than when the data set was made: make it anew."""
 
 
 class EncryptedFileError(OSError):
-    """A file or a column is encrypted, and no key decrypts it.
-
-    The message names the path. If only a column is encrypted, it names the row group and the
-    column too.
-    """
+    """A file, or the column that the message names, is encrypted, and no key decrypts it."""
 
 
 class SchemaMismatchError(ValueError):
@@ -55,17 +48,13 @@ class ListLengthError(ValueError):
 
 
 class RankMismatchError(RuntimeError):
-    """Ranks of one job disagree about the data or its order; all of them raise this.
-
-    The message names each difference and the value of each rank.
-    """
+    """Ranks of one job disagree; all of them raise this, with each difference and rank's value."""
 
 
 class TransformError(RuntimeError):
     """A user's function on batches or rows failed; its own exception is the ``__cause__``.
 
-    The message names the function and the batch: epoch, step, rank, worker, and the rows, row
-    groups and files that the batch was made of.
+    The message names the function and the batch: epoch, step, rank, worker, rows and files.
     """
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from torchparquet._impl.checks import checked_int, plain_number
+from torchparquet._impl.checks import checked_int, checked_word, plain_number
 
 # torch has few kernels for these dtypes, so their bits are moved as signed integers.
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
@@ -30,18 +30,15 @@ _shortened = reprlib.Repr()
 class Jagged:
     """B rows of different lengths: row i is ``values[offsets[i]:offsets[i + 1]]``.
 
-    A batch holds one for each column of lists, strings or binary. The items of strings and binary
-    are bytes; strings are in UTF-8. Lists of lists and lists of strings have one level of offsets
-    per nesting: ``values`` is then a Jagged too, and its rows are the items of this one. B lists
-    with S strings and N bytes in total are:
+    A batch holds one for each column of lists, strings (bytes of UTF-8) or binary. Lists of lists
+    and lists of strings have one level of offsets per nesting: ``values`` is then a Jagged too,
+    whose rows are the items of this one. B lists with S strings and N bytes in total are:
 
         Jagged(values=Jagged(values=uint8 [N], offsets=int64 [S + 1]), offsets=int64 [B + 1])
 
     As in a list, ``len(j)``, ``j[i]`` and ``for row in j`` are about the rows. ``j[2:5]``,
-    ``j[mask]`` and ``j[numbers]`` are a Jagged of fewer rows. Take the two tensors by name,
-    ``j.values`` and ``j.offsets``. torch's pin_memory, DataLoader workers and pytrees move both.
-
-    Many operations take the two tensors unchanged, for example a sum of embeddings per row:
+    ``j[mask]`` and ``j[numbers]`` are a Jagged of fewer rows. torch's pin_memory, DataLoader
+    workers and pytrees move both tensors. Many operations take them; a sum of embeddings per row:
 
         F.embedding_bag(j.values, weight, j.offsets, include_last_offset=True, mode="sum")
 
@@ -76,7 +73,7 @@ class Jagged:
             dtype: The dtype of the numbers. None for the one that :func:`torch.tensor` chooses.
 
         Returns:
-            A Jagged with a level of offsets for each nesting, on the CPU.
+            A Jagged on the CPU with a level of offsets for each nesting.
 
         Raises:
             TypeError: The items of a level are of different kinds, the rows are numbers, or
@@ -113,9 +110,7 @@ class Jagged:
         return self.offsets.diff()
 
     def __getitem__(self, rows: SupportsIndex | slice | Tensor | Sequence[int]) -> Any:
-        """Return one row, or a Jagged of several.
-
-        The call waits for a device that is not the CPU.
+        """Return one row, or a Jagged of several; waits for a device that is not the CPU.
 
         Args:
             rows: A number, which may be negative: the items of this row, a view ``[length, ...]``
@@ -171,16 +166,12 @@ class Jagged:
         return f"Jagged({kind}{_first_rows(self, level)})"
 
     def select(self, rows: Tensor | Sequence[int]) -> Jagged:
-        """Return chosen rows in the given order, as ``tensor[rows]`` does for ``[B]`` tensors.
+        """Return a copy of chosen rows in the given order, as ``tensor[rows]`` of ``[B]`` tensors.
 
-        The call waits for a device that is not the CPU.
+        Its offsets start at 0. The call waits for a device that is not the CPU.
 
         Args:
-            rows: Row numbers, which may repeat and be negative, or a bool mask ``[B]``. ``j[rows]``
-                is the same.
-
-        Returns:
-            A copy, whose offsets start at 0.
+            rows: Row numbers, which may repeat and be negative, or a bool mask ``[B]``.
 
         Raises:
             IndexError: There is no such row, or a mask does not have B entries.
@@ -213,22 +204,18 @@ class Jagged:
         Args:
             pad_to: P, the number of items per row; bytes for strings. None for the longest row.
             pad_value: A number that the dtype of the values holds; floats are rounded.
-            truncate: The side on which a longer row loses items: ``"right"`` keeps its first P,
-                ``"left"`` its last P.
+            truncate: The side on which a longer row loses items.
 
         Returns:
             ``[B, P]`` with the dtype of the values; ``[B, P, ...]`` for values ``[N, ...]``.
 
         Raises:
-            TypeError: There are nested levels, or an argument has a wrong type. Pad the inner
-                level first, so that ``values`` is a tensor:
-                ``Jagged(j.values.to_padded(n), j.offsets).to_padded(m)``.
-            ValueError: ``pad_to`` is negative, ``pad_value`` does not fit, or ``truncate`` is
-                neither word.
+            TypeError: An argument has a wrong type, or there are nested levels. Pad the inner one
+                first: ``Jagged(j.values.to_padded(n), j.offsets).to_padded(m)``.
+            ValueError: An argument is out of its range.
         """
         values = self._only_level("to_padded", "Jagged(j.values.to_padded(), j.offsets)")
-        if truncate not in ("right", "left"):
-            raise ValueError(f'truncate must be "right" or "left"; got {truncate!r}')
+        checked_word("truncate", truncate, ("right", "left"))
         fill = _checked_pad_value(pad_value, values.dtype)
         valid = self.mask(pad_to)
         begins, width = self.offsets[:-1], valid.shape[1]
@@ -247,10 +234,9 @@ class Jagged:
         return _viewed(padded, values.dtype)
 
     def mask(self, pad_to: int | None = None) -> Tensor:
-        """Return which entries of :meth:`to_padded` are items: bool ``[B, P]``.
+        """Return which entries of :meth:`to_padded`, of the same ``pad_to``, are items.
 
-        Entries are True for items and False for padding. Take the same ``pad_to`` for both; the
-        mask does not depend on ``truncate``. With nested levels it is about the outermost one.
+        Bool ``[B, P]``, False for padding. With nested levels it is about the outermost one.
 
         Raises:
             TypeError: ``pad_to`` is neither an int nor None.
@@ -266,8 +252,8 @@ class Jagged:
     def to_nested(self) -> Tensor:
         """Return the rows as torch's nested tensor ``[B, *]`` of layout ``torch.jagged``.
 
-        The result shares the memory of ``values``. The call waits for a device that is not the
-        CPU. It needs a torch newer than 2.3.
+        It shares the memory of ``values``. The call waits for a device that is not the CPU, and
+        needs a torch newer than 2.3.
 
         Raises:
             TypeError: There are nested levels, for which torch has no layout.
@@ -286,10 +272,7 @@ class Jagged:
         return nested
 
     def to_list(self) -> list[Any]:
-        """Return the rows as lists of Python numbers; nested levels become nested lists.
-
-        Strings become lists of byte values; see :meth:`to_bytes` and :meth:`to_str`.
-        """
+        """Return the rows as lists of numbers, of bytes for strings; nested as the levels are."""
         values, cuts = self._flat()
         return _cut(values.tolist(), cuts)
 
@@ -305,13 +288,11 @@ class Jagged:
         """Decode the rows as UTF-8; lists of strings become lists of str, and so on.
 
         Args:
-            errors: The treatment of bytes that are not UTF-8: a word that :meth:`bytes.decode`
-                takes, such as ``"replace"``.
+            errors: The treatment of bytes that are not UTF-8, as of :meth:`bytes.decode`.
 
         Raises:
             TypeError: The innermost values are not uint8 ``[N]``.
-            UnicodeDecodeError: A row is not UTF-8, and ``errors`` is ``"strict"``. The message
-                names the row.
+            UnicodeDecodeError: The row that the message names is not UTF-8.
         """
         raw, cuts = self._raw("to_str")
         if raw.isascii():
@@ -337,12 +318,10 @@ class Jagged:
         """Return the rows on another device or with another dtype, as :meth:`torch.Tensor.to` does.
 
         Args:
-            device: The device of values and offsets at all levels. None for the present one. A
-                dtype may be given here instead.
-            dtype: The dtype of the innermost values; offsets stay int64. None for the present one.
-            non_blocking: True if a copy may continue after the call. None to do so from page-locked
-                memory, so that a training loop that calls only ``to(device)`` does not wait. Do
-                not overwrite the source while the copy goes on.
+            device: The device of values and offsets at all levels, or a dtype.
+            dtype: The dtype of the innermost values; offsets stay int64.
+            non_blocking: True if a copy may continue after the call; the source must not be
+                overwritten meanwhile. None to do so from page-locked memory.
 
         Returns:
             A Jagged that shares every tensor that did not have to change.

@@ -10,13 +10,19 @@ from fractions import Fraction
 from typing import Any, Self, get_args
 
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.checks import checked_int, explaining_arguments
+from torchparquet._impl.checks import (
+    checked_bool,
+    checked_int,
+    checked_word,
+    explaining_arguments,
+    optional_int,
+)
 from torchparquet._impl.functions.transforms import Processor, Transform
-from torchparquet._impl.metrics.read_metrics import Metrics
 from torchparquet._impl.mixing.mix_order import MixOptions, Stopping
 from torchparquet._impl.mixing.mix_session import Member, MixSession
-from torchparquet._impl.mixing.mixture import BatchMixture, Mixture
+from torchparquet._impl.mixing.mixture import Mixture
 from torchparquet._impl.mixing.row_mixing import RowMixture
+from torchparquet._impl.mixing.session_dataset import SessionDataset
 from torchparquet._impl.ranks.loaders import (
     IterableOnly,
     end_orphaned_worker,
@@ -48,19 +54,17 @@ def mix(
     ranks take the same number of steps if they do so in each data set.
 
     Args:
-        datasets: `ParquetDataset`s, and mixes of them. A mix reads them on its own account: their
-            epochs and states stay as they are. Of data sets of other libraries, torchdata.nodes
-            makes mixes.
+        datasets: `ParquetDataset`s, and mixes of them, whose epochs and states stay as they are.
+            Of data sets of other libraries, torchdata.nodes makes mixes.
         weights: Weight of each data set, in any scale; exact, also as fractions. A data set of
             weight 0 is left out until `set_weights` lets it join. None for equal weights.
         seed: Seed of the draws; the same on all ranks.
         stopping: The rule for a drawn data set without a batch left. "first_exhausted" ends the
-            epoch. "all_exhausted" lets it leave the mix, and the others keep their proportion until
-            each batch of all was delivered once. "repeat" starts it again in another order, until
-            each data set was delivered once as a whole.
+            epoch. "all_exhausted" lets it leave the mix, and the others keep their proportion.
+            "repeat" starts it again in another order, until each was delivered once as a whole.
         within_batch: True mixes rows: each batch has rows of all data sets, in their order and in
-            exact proportion. The rows are copied. Only with "all_exhausted" may the last batch be
-            short. The data sets' columns must agree.
+            exact proportion, copied. Only with "all_exhausted" may the last batch be short. The
+            data sets' columns must agree.
         batch_size: Rows of a batch with `within_batch=True`.
         source_key: Name of a tensor to add, int64 `[B]`: the number of each row's data set.
 
@@ -75,17 +79,14 @@ def mix(
         raise ValueError("datasets must hold a data set, got none")
     for number, dataset in enumerate(datasets):
         _check_member(number, dataset)
-    if not isinstance(within_batch, bool):
-        raise TypeError(f"within_batch must be a bool, got {within_batch!r}")
+    checked_bool("within_batch", within_batch)
     if within_batch != (batch_size is not None):
         raise ValueError(
             "within_batch=True and batch_size go together, got "
             f"within_batch={within_batch}, batch_size={batch_size}"
         )
-    if batch_size is not None:
-        batch_size = checked_int("batch_size", batch_size, 1, 2**40)
-    if stopping not in get_args(Stopping):
-        raise ValueError(f"stopping must be one of {get_args(Stopping)}, got {stopping!r}")
+    batch_size = optional_int("batch_size", batch_size, 1, 2**40)
+    checked_word("stopping", stopping, get_args(Stopping))
     if source_key is not None and not isinstance(source_key, str):
         raise TypeError(f"source_key must be a str or None, got {source_key!r}")
     exact = _exact([1] * len(datasets) if weights is None else weights, len(datasets))
@@ -93,14 +94,11 @@ def mix(
     return MixedDataset(datasets, options, source_key)
 
 
-class MixedDataset(IterableOnly[Batch]):
-    """Batches of several data sets in exact proportion; `mix` makes it.
-
-    Every iteration is an epoch: the next one, unless `set_epoch` sets another. One that ends after
-    a look at one batch takes no epoch.
-    """
+class MixedDataset(SessionDataset[Batch]):
+    """Batches of several data sets in exact proportion, an epoch an iteration; `mix` makes it."""
 
     _noun = "mix"
+    _session: MixSession
 
     def __init__(
         self,
@@ -111,9 +109,9 @@ class MixedDataset(IterableOnly[Batch]):
         """See `mix`, which checks the arguments."""
         super().__init__()
         self._datasets = list(datasets)
-        mixing: type[Mixture] = BatchMixture if options.batch_size is None else RowMixture
+        mixing = Mixture if options.batch_size is None else RowMixture
         sessions: list[Member] = [dataset._session for dataset in datasets]
-        self._session: MixSession = MixSession(sessions, options, source_key, mixing)
+        self._session = MixSession(sessions, options, source_key, mixing)
 
     @property
     def datasets(self) -> list[ParquetDataset | MixedDataset]:
@@ -137,20 +135,6 @@ class MixedDataset(IterableOnly[Batch]):
         exact = _exact(weights, len(self._datasets))
         self._session.options = replace(self._session.options, weights=exact)
 
-    @property
-    def epoch(self) -> int:
-        """The epoch of the iteration under way, or else of the next one."""
-        return self._session.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration; see `ParquetDataset.set_epoch`.
-
-        Raises:
-            TypeError: `epoch` is not an int.
-            ValueError: `epoch` is negative.
-        """
-        self._session.set_epoch(checked_int("epoch", epoch, 0, 2**62))
-
     def __iter__(self) -> Mixture:
         """Return an iterator. Its first `next` begins the next epoch or resumes from a state."""
         self._session.refuse_second_sharding()
@@ -162,48 +146,24 @@ class MixedDataset(IterableOnly[Batch]):
     def __len__(self) -> int:
         """Return the batches of the epoch under way, or else of the next one.
 
-        Batches before a loaded state count too. `len(loader)` covers all workers; after they have
-        begun an epoch, it is the length of the next one.
+        Batches before a loaded state count too. `len(loader)` covers all workers.
 
         Raises:
             TypeError: Rows are mixed, and a data set has no known number of rows.
         """
         return self._session.num_steps(0 if in_worker() else num_workers_of_caller(self))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position of the latest iteration: the batches that it has returned.
-
-        The state holds the states of all data sets, as JSON values. It is the same on all ranks at
-        the same step; with `even="none"`, until a rank has no row left of a data set.
-
-        Raises:
-            RuntimeError: DataLoader workers have iterated the mix.
-        """
-        return self._session.latest_state()
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration resume at `state`, with the weights of that time.
 
         A live iterator resumes there too. A state taken after the last batch begins the next
-        epoch. On another number of ranks, the undelivered rows of each `ParquetDataset` are divided
-        among them.
+        epoch. Another number of ranks divides the undelivered rows of each `ParquetDataset`.
 
         Raises:
             TypeError: `state` is not a dict.
             ValueError: `state` is not the state of a mix, or belongs to another mix.
         """
         self._session.load_state_dict(state)
-
-    def metrics(self, *, all_iterations: bool = False) -> Metrics:
-        """Return the metrics of this process: of the mix, and of each data set in `sources`.
-
-        See `ParquetDataset.metrics`. The data sets are read side by side, so the time of each is
-        the time of the mix, without the time in `next` of the others.
-
-        Raises:
-            RuntimeError: DataLoader workers iterate the mix, each with metrics of its own.
-        """
-        return self._session.metrics(all_iterations=all_iterations)
 
     def marking_repeats(self) -> Self:
         """Return a copy with `batch["row.valid"]`; see `ParquetDataset.marking_repeats`.
@@ -223,10 +183,6 @@ class MixedDataset(IterableOnly[Batch]):
         A state within a batch fits the same ranks and workers only.
         """
         return UnbatchedDataset(self, processors, transform)
-
-    def close(self) -> None:
-        """End all iterations and free their memory. The data sets stay usable."""
-        self._session.close()
 
     def _of(self, datasets: Sequence[ParquetDataset | MixedDataset]) -> Self:
         """Return a copy that mixes other data sets, and counts epochs by itself."""

@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from torchparquet._impl.checks import checked_bool, checked_int, checked_names, plain_number, shown
+from torchparquet._impl.checks import (
+    checked_bool,
+    checked_int,
+    checked_names,
+    checked_word,
+    optional_int,
+    plain_number,
+    set_checked,
+    shown,
+)
 
 if TYPE_CHECKING:
     import torch.distributed as dist
@@ -18,7 +27,6 @@ Balance = Literal["rows", "bytes"]
 Strategy = Literal["concat", "split", "best_fit"]
 Boundaries = Literal["tokens", "cu_seqlens", "both", "none"]
 Number = int | float | bool
-_NUMBERS = (int, float)  # bool is an int
 _MAX = 2**31
 
 
@@ -27,15 +35,13 @@ class Order:
     """How an epoch's row groups are divided among ranks, for the few who need another way.
 
     Attributes:
-        balance: The quantity that ranks get equal amounts of: "rows", or "bytes" of the compressed
-            columns, which is closer to the cost of reading. "bytes" does not go with
-            `even="split"`.
-        within_rank: Shard row groups in file order and permute each rank's own. A rank then reads
-            the same files in every epoch, so node-local caches stay useful. It needs `shuffle`.
+        balance: What ranks get equal amounts of: "rows", or "bytes" of the compressed columns,
+            closer to the cost of reading. "bytes" does not go with `even="split"`.
+        within_rank: Shard row groups in file order and permute each rank's own, so that it reads
+            the same files in every epoch and node-local caches stay useful. It needs `shuffle`.
         canonical_world_size: A number of ranks whose global batches other worlds keep: every world
             whose number of ranks divides it, with the same product of ranks and `batch_size`. With
-            both `drop_last` and `even="none"` it must equal the number of ranks. None: each world
-            has batches of its own.
+            both `drop_last` and `even="none"` it must equal the number of ranks.
     """
 
     balance: Balance = "rows"
@@ -44,22 +50,10 @@ class Order:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        if self.balance not in get_args(Balance):
-            raise ValueError(f'balance must be "rows" or "bytes", got {self.balance!r}')
+        checked_word("balance", self.balance, get_args(Balance))
         checked_bool("within_rank", self.within_rank)
-        if self.canonical_world_size is not None:
-            size = checked_int("canonical_world_size", self.canonical_world_size, 1, _MAX)
-            object.__setattr__(self, "canonical_world_size", size)
-
-
-def _pairs(
-    argument: str, values: Mapping[str, Any], given: object
-) -> tuple[tuple[str, Number], ...]:
-    """Return numbers by column as pairs."""
-    pairs = tuple((name, plain_number(value)) for name, value in values.items())
-    if not all(isinstance(value, _NUMBERS) for _, value in pairs):
-        raise TypeError(f"{argument} must be a number or a dict of numbers; got {given!r}")
-    return pairs
+        size = optional_int("canonical_world_size", self.canonical_world_size, 1, _MAX)
+        set_checked(self, canonical_world_size=size)
 
 
 @dataclass(frozen=True)
@@ -73,9 +67,8 @@ class Ranks:
             row-major. None for "dp", or "dp_replicate" and "dp_shard", or the only dimension.
         group: A process group whose ranks these are.
         check: Compare the ranks before the second batch, see `ParquetDataset.check_ranks_agree`.
-        store: A store of torch.distributed, for `even="dynamic"`. All processes that get the same
-            store share the rows of a pass, whatever their ranks. None for the store that
-            torch.distributed was initialised with.
+        store: A store of torch.distributed, for `even="dynamic"`: processes that get the same one
+            share the rows of a pass. None for that of torch.distributed's initialisation.
     """
 
     mesh: DeviceMesh | None = None
@@ -92,7 +85,7 @@ class Ranks:
         if self.dims is None:
             return
         names = (self.dims,) if isinstance(self.dims, str) else self.dims
-        object.__setattr__(self, "dims", checked_names(names, "dims"))
+        set_checked(self, dims=checked_names(names, "dims"))
         if self.mesh is None:
             raise ValueError(f"dims needs mesh, got dims={self.dims!r}")
 
@@ -118,10 +111,10 @@ class Ahead:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        for name in ("threads", "processes"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, checked_int(name, value, 1, 1025))
+        threads = optional_int("threads", self.threads, 1, 1025)
+        set_checked(
+            self, threads=threads, processes=optional_int("processes", self.processes, 1, 1025)
+        )
         if (self.threads is None) == (self.processes is None):
             raise ValueError(
                 "Ahead needs either threads or processes, got "
@@ -145,32 +138,26 @@ class Pack:
     count sequences. Every token is in one sequence. Empty documents add nothing.
 
     Attributes:
-        columns: The list column to pack, or several that are packed alike, such as tokens and the
-            mask of their loss. In each row their lists must have the same length. They are names
-            of `columns=`, if that is given.
+        columns: The list column to pack, or several, of the same lengths in each row, that are
+            packed alike, such as tokens and the mask of their loss; names of `columns=`, if given.
         length: L, the tokens of a sequence. Each column becomes a tensor ``[B, L]``.
-        strategy: ``"concat"``: one document after the other; a document that does not fit
-            continues in the next sequence. ``"split"``: a document that does not fit starts the
-            next sequence. ``"best_fit"``: the documents of a window are placed where they leave
-            the least space, longest first. In the last two, only documents longer than L are cut,
-            and padding fills the rest.
-        separator: A value that follows each document, such as the tokenizer's end of text. It is
-            the last token of its document. A number for the first column, with 0 for the others,
-            or a dict from column to number. None for no separator.
+        strategy: ``"concat"``: a document that does not fit continues in the next sequence.
+            ``"split"``: it starts the next sequence. ``"best_fit"``: the documents of a window are
+            placed where they leave the least space, longest first. In the last two, only documents
+            longer than L are cut, and padding fills the rest.
+        separator: The value that ends each document, such as the tokenizer's end of text: a number
+            for the first column, with 0 for the others, or a dict from column to number.
         padding: The value of padding: a number for all columns, or a dict from column to number.
         window: The number of consecutive documents of a row group that ``"best_fit"`` places
             together, or fewer if they have 4 million tokens. Each decode thread holds one window.
-        boundaries: The tensors that mark the documents of the first column. The rest of a document
-            in another sequence counts as another document.
-
-            - ``"tokens"``: ``"<column>.document"``, int32 ``[B, L]``, the number of a token's
-              document in its sequence, -1 for padding. ``"<column>.position"``, int32 ``[B, L]``,
-              the token's place in its document, from 0.
-            - ``"cu_seqlens"``: for kernels of attention over variable lengths, which take a batch
-              as one row of ``B * L`` tokens. ``"cu_seqlens"``, int32 ``[N + 1]``, where the N
-              documents begin, and the end. ``"max_seqlen"``, an int, the longest length. Padding
-              counts as a document.
-            - ``"both"``, or ``"none"``.
+        boundaries: The tensors that mark the documents of the first column; the rest of a document
+            in another sequence is another document. ``"tokens"``: ``"<column>.document"``, int32
+            ``[B, L]``, the number of a token's document in its sequence, -1 for padding, and
+            ``"<column>.position"``, int32 ``[B, L]``, its place in the document, from 0.
+            ``"cu_seqlens"``, for attention over variable lengths, which takes a batch as one row of
+            ``B * L`` tokens: ``"cu_seqlens"``, int32 ``[N + 1]``, where the N documents begin, and
+            the end, and ``"max_seqlen"``, an int; padding counts as a document. ``"both"``, or
+            ``"none"``.
     """
 
     columns: str | Sequence[str]
@@ -184,21 +171,20 @@ class Pack:
     def __post_init__(self) -> None:
         """Check the arguments and give them one form."""
         if not isinstance(self.columns, str):
-            object.__setattr__(self, "columns", checked_names(self.columns, "columns of Pack"))
+            set_checked(self, columns=checked_names(self.columns, "columns of Pack"))
         elif not self.columns:
             raise ValueError(f"columns of Pack must not be empty; got {self.columns!r}")
-        for name, least, end in (("length", 1, 2**31), ("window", 1, 2**31)):
-            object.__setattr__(self, name, checked_int(name, getattr(self, name), least, end))
-        for name, words in (("strategy", Strategy), ("boundaries", Boundaries)):
-            if getattr(self, name) not in get_args(words):
-                known = ", ".join(f'"{word}"' for word in get_args(words))
-                raise ValueError(f"{name} must be one of {known}; got {getattr(self, name)!r}")
+        checked_word("strategy", self.strategy, get_args(Strategy))
+        checked_word("boundaries", self.boundaries, get_args(Boundaries))
+        set_checked(
+            self,
+            length=checked_int("length", self.length, 1, _MAX),
+            window=checked_int("window", self.window, 1, _MAX),
+            padding=self._by_column("padding", dict.fromkeys(self.names, self.padding)),
+        )
         if self.separator is not None:
-            first, *others = self.names
-            given = self._by_column("separator", {first: self.separator} | dict.fromkeys(others, 0))
-            object.__setattr__(self, "separator", given)
-        given = self._by_column("padding", dict.fromkeys(self.names, self.padding))
-        object.__setattr__(self, "padding", given)
+            of_number = dict.fromkeys(self.names, 0) | {self.names[0]: self.separator}
+            set_checked(self, separator=self._by_column("separator", of_number))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -213,17 +199,11 @@ class Pack:
         """Return the value of padding in a column."""
         return dict(self.padding)[column]  # type: ignore[arg-type]
 
-    def _by_column(
-        self, argument: str, of_number: Mapping[str, Any]
-    ) -> tuple[tuple[str, Number], ...]:
+    def _by_column(self, argument: str, of_number: Any) -> tuple[tuple[str, Number], ...]:
         """Return the values of an argument, column by column."""
         given = getattr(self, argument)
-        if isinstance(given, tuple):
-            given = dict(given)
-        values = {**given} if isinstance(given, Mapping) else {**of_number}
-        unknown = [name for name in values if name not in self.names]
-        missing = [name for name in self.names if name not in values]
-        if unknown or missing:
+        values = dict(given) if isinstance(given, tuple | Mapping) else of_number
+        if set(values) != set(self.names):
             raise ValueError(
                 f"{argument} must have a number for each packed column, {list(self.names)}; got "
                 f"{given!r}"
@@ -244,15 +224,13 @@ class ByLength:
 
     Attributes:
         column: The list column whose lengths count. It is padded.
-        max_tokens: The most entries, padding included, that a batch's ``[B, L]`` tensor of this
-            column has. Rows are sorted by length, and batches filled up. A longer row raises.
-        bucket_boundaries: Lengths, ascending: rows below the first one share batches, then those
-            below the second, and so on, and those from the last one on.
-        bucket_batch_sizes: Rows of a batch, for each bucket: one more than there are boundaries.
-            The last batch of a row group's bucket may have fewer.
+        max_tokens: The most entries, padding included, of a batch's ``[B, L]`` tensor of this
+            column. Rows are sorted by length, and batches filled up. A longer row raises.
+        bucket_boundaries: Lengths, ascending: rows below the first share batches, then those below
+            the second, and so on, and those from the last one on.
+        bucket_batch_sizes: Rows of a batch, for each of the buckets, one more than boundaries.
         max_rows: With `max_tokens`, the most rows of a batch; None for no limit.
-        padding: The value of padding: a number for `column`, or a dict from list column to number
-            for others too.
+        padding: The value of padding: a number for `column`, or a dict from list column to number.
         multiple_of: L is rounded up to a multiple of this, within `max_tokens`.
     """
 
@@ -269,21 +247,13 @@ class ByLength:
         if not isinstance(self.column, str):
             raise TypeError(f"column must be a str; got {self.column!r}")
         for name in ("max_tokens", "max_rows", "multiple_of"):
-            if getattr(self, name) is not None:
-                self._set(name, checked_int(name, getattr(self, name), 1, _MAX))
-        for name, least in (("bucket_boundaries", 1), ("bucket_batch_sizes", 1)):
-            values = getattr(self, name)
-            if values is not None:
-                self._set(name, tuple(checked_int(name, value, least, _MAX) for value in values))
-        self._check_together()
+            set_checked(self, **{name: optional_int(name, getattr(self, name), 1, _MAX)})
+        for name in ("bucket_boundaries", "bucket_batch_sizes"):
+            if (values := getattr(self, name)) is not None:
+                set_checked(self, **{name: tuple(checked_int(name, v, 1, _MAX) for v in values)})
         given: Any = self.padding
         named = dict(given) if isinstance(given, tuple | Mapping) else {self.column: given}
-        self._set("padding", _pairs("padding", {self.column: 0} | named, given))
-
-    def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
-
-    def _check_together(self) -> None:
+        set_checked(self, padding=_pairs("padding", {self.column: 0} | named, given))
         boundaries, sizes = self.bucket_boundaries, self.bucket_batch_sizes
         if (self.max_tokens is None) == (boundaries is None):
             raise ValueError(
@@ -306,6 +276,16 @@ class ByLength:
     def padding_of(self) -> dict[str, Number]:
         """The value of padding of each column that is padded."""
         return dict(self.padding)  # type: ignore[arg-type]
+
+
+def _pairs(
+    argument: str, values: Mapping[str, Any], given: object
+) -> tuple[tuple[str, Number], ...]:
+    """Return numbers by column as pairs."""
+    pairs = tuple((name, plain_number(value)) for name, value in values.items())
+    if not all(isinstance(value, Number) for _, value in pairs):
+        raise TypeError(f"{argument} must be a number or a dict of numbers; got {given!r}")
+    return pairs
 
 
 @dataclass(frozen=True)

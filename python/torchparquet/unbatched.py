@@ -8,18 +8,22 @@ from typing import Any
 from torchparquet._impl.batches.batch_rows import Row
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.functions.transforms import Processor, Transform, Transforms
-from torchparquet._impl.metrics.read_metrics import Metrics
-from torchparquet._impl.mixing.row_iteration import RowIteration, RowSession
-from torchparquet._impl.ranks.loaders import (
-    IterableOnly,
-    end_orphaned_worker,
-    num_workers_of_caller,
+from torchparquet._impl.mixing.mix_session import Member
+from torchparquet._impl.mixing.row_cursor import RowPlace
+from torchparquet._impl.mixing.row_iteration import (
+    RowIteration,
+    load_state_of_rows,
+    rows_to_skip,
+    state_of_rows,
 )
+from torchparquet._impl.mixing.session_dataset import SessionDataset
+from torchparquet._impl.ranks.loaders import end_orphaned_worker, num_workers_of_caller
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.session.dataset_session import DatasetSession
+from torchparquet._impl.session.session_iterator import Progress
 
 
-class UnbatchedDataset(IterableOnly[Row]):
+class UnbatchedDataset(SessionDataset[Row]):
     """The rows of a data set one by one, as dicts; `unbatched()` makes it.
 
     A row has the columns of its batch. A column `[B]` becomes a tensor without dimensions, `[B,
@@ -28,41 +32,37 @@ class UnbatchedDataset(IterableOnly[Row]):
 
     Shares, epochs and DataLoader workers are those of the data set; the DataLoader's `batch_size`
     counts rows. All ranks and workers give the same number of rows, unless `even="none"` or
-    "dynamic".
+    "dynamic". A state of the rows of a `ParquetDataset` is one of the data set itself.
     """
 
     _noun, _item = "data set of rows", "row"
 
     def __init__(
         self,
-        dataset: IterableOnly[Batch],
+        dataset: SessionDataset[Batch],
         processors: Mapping[str, Processor] | None,
         transform: Transform | None,
     ) -> None:
         """See `ParquetDataset.unbatched`."""
         super().__init__()
         has_functions = processors is not None or transform is not None
-        transforms = Transforms(processors, transform) if has_functions else None
-        self._session = RowSession(dataset, transforms)
+        self._transforms = Transforms(processors, transform) if has_functions else None
+        self._dataset = dataset
+        # How far the latest iteration is in batches, and in rows.
+        self._latest: tuple[Progress[Any], Progress[RowPlace]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes without the iteration under way."""
+        return self.__dict__ | {"_latest": None}
 
     @property
     def dataset(self) -> Any:
         """The data set of these rows."""
-        return self._session.dataset
+        return self._dataset
 
     @property
-    def epoch(self) -> int:
-        """The epoch of the iteration under way, or else of the next one."""
-        return self._session.session.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration; a loaded state of that epoch stays in force.
-
-        Raises:
-            TypeError: `epoch` is not an int.
-            ValueError: `epoch` is negative.
-        """
-        self.dataset.set_epoch(epoch)
+    def _session(self) -> Member:  # type: ignore[override]  # copies of the data set have their own
+        return self._dataset._session
 
     def __iter__(self) -> RowIteration:
         """Return an iterator over the rows of the next epoch, or of the rest of one.
@@ -70,7 +70,9 @@ class UnbatchedDataset(IterableOnly[Row]):
         Raises:
             ValueError: A state within a batch of a mix was taken in another world.
         """
-        iteration = self._session.iterate()
+        rows_to_skip(self._session, is_beginning=True)
+        iteration = RowIteration(self, self._session, iter(self.dataset), self._transforms)
+        self._latest = iteration.batches.progress, iteration.progress
         end_orphaned_worker()
         return iteration
 
@@ -82,22 +84,17 @@ class UnbatchedDataset(IterableOnly[Row]):
         Raises:
             TypeError: The data set is a mix, or `even="dynamic"`.
         """
-        session = self._session.session
+        session = self._session
         if not isinstance(session, DatasetSession):
             raise TypeError("rows of a mix have no len; the mix has one, in batches")
-        num_workers = 0 if in_worker() else num_workers_of_caller(self)
-        return session.end_rows(num_workers)
+        return session.end_rows(0 if in_worker() else num_workers_of_caller(self))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the latest iteration: the rows that it has returned.
-
-        For a `ParquetDataset` it is a state of the data set itself. It is the same on all ranks
-        that have returned equally many rows, and another world can resume at it too.
-
-        Raises:
-            RuntimeError: DataLoader workers have iterated the data set.
-        """
-        return self._session.state_dict()
+        """Return the position of the latest iteration; see `ParquetDataset.state_dict`."""
+        session, latest = self._session, self._latest
+        session.check_seen()
+        is_latest = latest is not None and session.is_latest(latest[0])
+        return state_of_rows(session, latest[1] if latest is not None and is_latest else None)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration resume at `state`; a live iterator does too.
@@ -106,16 +103,4 @@ class UnbatchedDataset(IterableOnly[Row]):
             TypeError: `state` is not a dict.
             ValueError: `state` is not the state of such a data set.
         """
-        self._session.load_state_dict(state)
-
-    def metrics(self, *, all_iterations: bool = False) -> Metrics:
-        """Return the metrics of this process; see `ParquetDataset.metrics`.
-
-        Raises:
-            RuntimeError: DataLoader workers iterate the data set, each with metrics of its own.
-        """
-        return self._session.session.metrics(all_iterations=all_iterations)
-
-    def close(self) -> None:
-        """End all iterations and free their memory. The data set stays usable."""
-        self._session.session.close()
+        load_state_of_rows(self._session, state)

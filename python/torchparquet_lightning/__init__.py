@@ -34,29 +34,23 @@ class _Hooks:
             ValueError: A state does not fit, or the checkpoint lacks one that is needed.
         """
         checkpoint, self._checkpoint = self._checkpoint, {}
-        actions = _actions()
-        if actions is not None:
-            actions.begin_training(trainer, checkpoint)
+        _act("begin_training", trainer, checkpoint)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Set the epoch when Lightning begins a new iteration, never during one."""
-        actions = _actions()
-        if actions is not None:
-            actions.begin_epoch(trainer)
+        _act("begin_epoch", trainer)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Save the states of data sets in plain DataLoaders, which Lightning does not save."""
-        actions = _actions()
-        states = [] if actions is None else actions.plain_states(trainer)
-        if states:
+        if states := _act("plain_states", trainer):
             checkpoint[_KEY] = states
 
 
-def _actions() -> Any:
-    """Return the module with the actions; None in a program that has no data of torchparquet."""
+def _act(action: str, *arguments: Any) -> Any:
+    """Do what `frameworks.lightning` does, in a program that has data of torchparquet."""
     if "torchparquet" not in sys.modules:
         return None
-    return importlib.import_module("torchparquet.frameworks.lightning")
+    return getattr(importlib.import_module("torchparquet.frameworks.lightning"), action)(*arguments)
 
 
 def callback_of(package: str, name: str, hooks: type) -> type:

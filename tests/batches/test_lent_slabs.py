@@ -12,7 +12,7 @@ from tests.fixtures.shape_files import digest_of, shape_files, tensors_of
 from torchparquet import ParquetDataset
 from torchparquet._impl.native import ReaderMemory
 from torchparquet._impl.reading.batch_stream import BatchStream
-from torchparquet._impl.reading.stream_parts import StreamParts
+from torchparquet._impl.reading.reader_arguments import StreamParts
 
 
 @pytest.fixture

@@ -52,14 +52,12 @@ WRITERS = {
         torchparquet.ParquetDataset(data, batch_size=10, manifest_cache=out / "manifest")
     """,
     "rewrite": """
-        from torchparquet.tools.rewrite import Rewrite
-        from torchparquet.tools.rewrite.layout import RewriteOptions
-        Rewrite([str(data)], out, RewriteOptions()).run(lambda _: None)
+        from torchparquet.cli.rewrite import Data, RewriteOptions, rewrite
+        rewrite(Data([str(data)]), str(out), RewriteOptions())
     """,
     "shuffled rewrite": """
-        from torchparquet.tools.rewrite import Rewrite
-        from torchparquet.tools.rewrite.layout import RewriteOptions
-        Rewrite([str(data)], out, RewriteOptions(shuffle=True)).run(lambda _: None)
+        from torchparquet.cli.rewrite import Data, RewriteOptions, rewrite
+        rewrite(Data([str(data)]), str(out), RewriteOptions(shuffle=True))
     """,
 }
 LIMITED = """

@@ -11,7 +11,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from torchparquet._impl.files.discovery import find_sources
+from torchparquet._impl.files.discovery import find_files
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet.errors import CorruptFileError
 
@@ -24,7 +24,7 @@ def put(path: Path, content: bytes = b"PAR1") -> Path:
 
 
 def discovered(paths: Any) -> list[str]:
-    return list(find_sources(paths).paths)
+    return list(find_files(paths).paths)
 
 
 def names(root: Path, found: list[str]) -> list[str]:
@@ -280,7 +280,7 @@ def test_other_schemes_are_refused(scheme: str) -> None:
     url = f"{scheme}://bucket/a.parquet"
     on_disk = StorageArguments(filesystem=fsspec.filesystem("file"))
     with pytest.raises(ValueError, match="a local path must be") as caught:
-        find_sources(["/", url], on_disk)
+        find_files(["/", url], on_disk)
     assert url in str(caught.value)
 
 

@@ -17,8 +17,8 @@ import pytest
 from torchparquet import CorruptFileError, ParquetDataset
 from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet._impl.rows.fragments import Fragments
+from torchparquet.cli.columns import read_footer
 from torchparquet.errors import naming, unreadable
-from torchparquet.tools.footers import read_footer
 
 
 @contextmanager

@@ -169,7 +169,8 @@ def test_parts_of_two_manifests_are_not_taken(data: Any, cache: Path, tmp_path: 
     pq.write_table(table_of(0), tmp_path / "other" / "a.parquet")
     dataset_of(tmp_path / "other", tmp_path / "cache of others")
     with np.load(cache) as one, np.load(tmp_path / "cache of others") as other:
-        mixed = {name: one[name] for name in one.files} | {"head": other["head"]}
+        names = ("row_group_num_rows", "row_group_num_bytes", "row_group_first_row")
+        mixed = {name: (other if name in names else one)[name] for name in one.files}
     with cache.open("wb") as file:
         np.savez(file, **mixed)
     with pytest.warns(UserWarning, match="damaged"):

@@ -21,7 +21,6 @@ from tests.fixtures.generated_pages import (
     Levels,
     list_entries,
     page,
-    varint,
     write_pages,
 )
 from tests.fixtures.parquet_files import read_all, write
@@ -36,6 +35,7 @@ from tests.fixtures.thrift_bytes import (
     pages,
     pages_of,
     replaced,
+    varint,
     zigzag,
 )
 from tests.oracles.arrow_leaves import assert_batches_are, assert_table_reads_as, table_leaves

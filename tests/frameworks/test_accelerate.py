@@ -7,18 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.recorded import (
-    assert_each_row_once,
-    dataset_of,
-    ids_of,
-    in_order,
-    read_lines,
-    stream_of,
-)
-from tests.frameworks.jobs.running import run, torchrun
+from tests.frameworks.jobs.recorded import check_killed_and_resumed, dataset_of, ids_of, stream_of
 from torchparquet import mix
 
 accelerate = pytest.importorskip("accelerate")
@@ -144,23 +135,5 @@ def test_it_needs_an_accelerator(data: Any) -> None:
 
 
 def test_two_processes_killed_and_resumed(tmp_path: Path, data: Any) -> None:
-    """Each reads its half, nothing twice; killed within an epoch they end as if they were not."""
-    wanted = [stream_of(data, rank, 2, range(3)) for rank in range(2)]
-    for epoch in range(3):
-        assert_each_row_once([rank[epoch] for rank in wanted])
-    folders = whole, first, rest = [tmp_path / name for name in ("whole", "first", "rest")]
-    for folder in folders:
-        folder.mkdir()
-    run(torchrun(2, JOB, data, whole), tmp_path)
-    run(torchrun(2, JOB, data, first, "--kill", 21), tmp_path, fails=True)
-    (first / "checkpoint").rename(rest / "checkpoint")
-    run(torchrun(2, JOB, data, rest, "--resume"), tmp_path)
-    for rank in range(2):
-        lines = [read_lines(folder, rank) for folder in folders]
-        assert in_order(lines[0]) == wanted[rank]
-        # Saved after step 18, when no gradients are accumulated: those are in no checkpoint. The
-        # second rank to be killed may not have come to its last step.
-        assert 18 <= len(lines[1]) <= 21
-        assert in_order(lines[1][:18] + lines[2]) == wanted[rank]
-        weights = [torch.load(folder / f"{rank}.pt") for folder in (whole, rest)]
-        assert all(map(torch.equal, *(one.values() for one in weights)))
+    """Saved after step 18, when no gradients are accumulated: those are in no checkpoint."""
+    check_killed_and_resumed(JOB, data, tmp_path, saved=18, kill=21)

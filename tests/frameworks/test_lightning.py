@@ -49,14 +49,7 @@ def loader_of(kind: str, data: Path) -> Any:
 
 def expected(kind: str, data: Path, epochs: range) -> Any:
     """The stream of a loader that is not interrupted, by a loop without Lightning."""
-    num_workers = int(kind.partition(":")[2] or 0)
-    dataset = dataset_of(data, rank=0, world_size=1)
-    found = {}
-    for epoch in epochs:
-        dataset.set_epoch(epoch)
-        loader = DataLoader(dataset, batch_size=None, num_workers=num_workers)
-        found[epoch] = [batch["row.id"].tolist() for batch in loader]
-    return found
+    return stream_of(data, 0, 1, epochs, num_workers=int(kind.partition(":")[2] or 0))
 
 
 def of(lines: list[dict[str, Any]], what: str) -> list[dict[str, Any]]:

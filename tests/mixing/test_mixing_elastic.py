@@ -38,14 +38,8 @@ def open_mix(
 ) -> Any:
     """Row mixes have batches of 8 rows, of data sets that have another number."""
     place: dict[str, Any] = {"rank": rank, "world_size": world_size}
-    defaults: dict[str, Any] = {
-        "shuffle": True,
-        "seed": 4,
-        "num_threads": 1,
-        "shuffle_window": 2,
-        "even": "pad",
-    }
-    defaults["batch_size"] = 5 if kind == "rows" else 3
+    defaults: dict[str, Any] = {"shuffle": True, "shuffle_window": 2, "seed": 4, "num_threads": 1}
+    defaults |= {"even": "pad", "batch_size": 5 if kind == "rows" else 3}
     datasets = [ParquetDataset(path, **place, **(defaults | options)) for path in paths]
     arguments = {"weights": WEIGHTS, "stopping": "all_exhausted", "seed": 2}
     arguments |= {"within_batch": True, "batch_size": 8} if kind == "rows" else {}
@@ -175,16 +169,11 @@ def test_proportions_and_rounds_go_on(
             assert max(times) - min(times) <= 1
             assert stopping == "repeat" or max(times) <= 1
             assert stopping == "first_exhausted" or min(times) >= 1
-        if stopping == "first_exhausted" and kind == "batches":
-            left = Counter(row // 1000 for row in every_row() - set(run.counts()))
-            assert min(left[number] for number in range(3)) < 3 * after
-        if stopping == "first_exhausted" and kind == "rows":
-            left = Counter(row // 1000 for row in every_row() - set(run.counts()))
+        if stopping == "first_exhausted":
             # No rank has rows for one more batch.
-            assert any(
-                left[number] < after * (8 * WEIGHTS[number] / sum(WEIGHTS) + 2)
-                for number in range(3)
-            )
+            left = Counter(row // 1000 for row in every_row() - set(run.counts()))
+            needed = [8 * w / sum(WEIGHTS) + 2 if kind == "rows" else 3 for w in WEIGHTS]
+            assert any(left[number] < after * needed[number] for number in range(3))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -274,16 +263,9 @@ def test_a_state_after_a_row(paths: Any, options: dict[str, Any], window: int) -
     """In the same world the rest of the batch comes first; in another one all rows, once."""
 
     def make(rank: int = 0, world_size: int = 2, batch_size: int = 6) -> ParquetDataset:
-        order: dict[str, Any] = {
-            "shuffle": True,
-            "shuffle_window": window,
-            "even": "pad",
-            "seed": 1,
-        }
-        place: dict[str, Any] = {"rank": rank, "world_size": world_size}
-        return ParquetDataset(
-            paths[0], **place, **({"batch_size": batch_size} | order | options), num_threads=1
-        )
+        given: dict[str, Any] = {"rank": rank, "world_size": world_size, "batch_size": batch_size}
+        given |= {"shuffle": True, "shuffle_window": window, "even": "pad", "seed": 1}
+        return ParquetDataset(paths[0], num_threads=1, **(given | options))
 
     whole = [rows_in(make(rank)) for rank in range(2)]
     streams = [list(itertools.chain(*batches)) for batches in whole]

@@ -296,16 +296,19 @@ def test_rows_of_a_mix_go_on_at_every_row(data: Any) -> None:
         len(rows)
 
 
+def state_after(rows: Any, taken: int) -> Any:
+    """The state of a first iteration after some rows."""
+    iterator = iter(rows)
+    for _ in range(taken):
+        next(iterator)
+    return json.loads(json.dumps(rows.state_dict()))
+
+
 @pytest.mark.parametrize("looks", [1, 2])
 def test_a_look_leaves_a_state_within_a_batch_of_a_mix_in_force(data: Any, looks: int) -> None:
     expected = ids(mixed(data))
-    rows = mixed(data)
-    iterator = iter(rows)
-    for _ in range(11):  # a batch of 8, and 3 rows
-        next(iterator)
-    state = json.loads(json.dumps(rows.state_dict()))
     resumed = mixed(data)
-    resumed.load_state_dict(state)
+    resumed.load_state_dict(state_after(mixed(data), 11))  # a batch of 8, and 3 rows
     for _ in range(looks):
         assert ids([next(iter(resumed))]) == expected[11:12]
         after = mixed(data)
@@ -319,11 +322,8 @@ def test_a_look_leaves_a_state_within_a_batch_of_a_mix_in_force(data: Any, looks
 
 
 def test_a_state_within_a_batch_is_dropped_with_its_epoch(data: Any) -> None:
-    rows = mixed(data)
-    iterator = iter(rows)
-    next(iterator), next(iterator)
     resumed = mixed(data)
-    resumed.load_state_dict(rows.state_dict())
+    resumed.load_state_dict(state_after(mixed(data), 2))
     with pytest.warns(UserWarning, match="drops a loaded state"):
         resumed.set_epoch(1)
     whole = mixed(data)
@@ -332,10 +332,7 @@ def test_a_state_within_a_batch_is_dropped_with_its_epoch(data: Any) -> None:
 
 
 def test_a_state_within_a_batch_of_a_mix_is_of_its_world(data: Any) -> None:
-    rows = mixed(data, rank=0, world_size=2)
-    iterator = iter(rows)
-    next(iterator)
     other = mixed(data, rank=0, world_size=1)
-    other.load_state_dict(rows.state_dict())
+    other.load_state_dict(state_after(mixed(data, rank=0, world_size=2), 1))
     with pytest.raises(ValueError, match=r"fits the same ranks.*\[\[2, 1\], \[2, 1\]\].*\[\[1, 1"):
         iter(other)

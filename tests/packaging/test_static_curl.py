@@ -81,3 +81,20 @@ def test_what_is_built_is_kept(tmp_path: Path, archives: Path, tools: Path) -> N
     again = ran(tools, *given)
     assert (again.stdout, again.stderr) == (first.stdout, "")
     assert ran(tools, *given, CC="another").stdout != first.stdout
+
+
+OLDER_PYTHON = """
+import tarfile
+extractall = tarfile.TarFile.extractall
+tarfile.TarFile.extractall = lambda self, path: extractall(self, path)
+del tarfile.data_filter
+"""
+
+
+def test_pythons_without_filters_of_archives_unpack_too(
+    tmp_path: Path, archives: Path, tools: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(OLDER_PYTHON)
+    given = (tmp_path / "work", "--archives", archives, "--unchecked")
+    done = ran(tools, *given, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -70,3 +73,25 @@ def test_a_busy_machine_changes_no_bit(folder: str, order: str) -> None:
         for process in busy:
             process.kill()
             process.wait()
+
+
+def read(files: str) -> str:
+    dataset = ParquetDataset(files, columns=COLUMNS, batch_size=250, shuffle=True, num_threads=2)
+    return digest_of(dataset)
+
+
+def test_each_thread_of_python_reads_all(folder: str) -> None:
+    """Threads that begin together, with the GIL or without it."""
+    barrier = Barrier(4)
+
+    def run(_: int) -> str:
+        barrier.wait()
+        return read(folder)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(run, range(4))) == {read(folder)}
+
+
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="has the GIL")
+def test_the_gil_stays_off() -> None:
+    assert not getattr(sys, "_is_gil_enabled")()  # noqa: B009  # older Pythons lack it

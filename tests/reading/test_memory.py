@@ -138,22 +138,21 @@ HELD_BYTES = {"row groups": 400_000 * 8 * 9, "kept": 100 * 8192 * 8 * 9}
 HELD_BYTES["texts"] = HELD_BYTES["default window of texts"] = 2 * 64 * 2 * TEXT_BYTES
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: Any) -> str:
+def write_runs(path: Path) -> None:
     """A small file that holds much: 8 columns of long runs in 10 row groups."""
-    path = tmp_path_factory.mktemp("memory") / "runs.parquet"
     values = pa.array(np.repeat(np.arange(4.0), 100_000))
-    table = pa.table({f"c{i}": values for i in range(8)})
-    with pq.ParquetWriter(path, table.schema) as writer:
-        for _ in range(10):
+    write_repeated(path, pa.table({f"c{i}": values for i in range(8)}), 10)
+
+
+def write_repeated(path: Path, table: pa.Table, times: int, **options: Any) -> None:
+    """Write a table several times, each time as a row group."""
+    with pq.ParquetWriter(path, table.schema, **options) as writer:
+        for _ in range(times):
             writer.write_table(table)
-    return str(path)
 
 
-@pytest.fixture(scope="module")
-def noise(tmp_path_factory: Any) -> str:
+def write_noise(path: Path) -> None:
     """A large file of one row group, half its columns with a compression to undo."""
-    path = tmp_path_factory.mktemp("memory") / "noise.parquet"
     values = np.random.default_rng(0).random(NOISE_ROWS)
     names = [f"c{i}" for i in range(8)]
     pq.write_table(
@@ -163,13 +162,10 @@ def noise(tmp_path_factory: Any) -> str:
         use_dictionary=False,
         compression={name: "lz4" if i % 2 else "none" for i, name in enumerate(names)},
     )
-    return str(path)
 
 
-@pytest.fixture(scope="module")
-def one_page(tmp_path_factory: Any) -> str:
+def write_page(path: Path) -> None:
     """A few hundred bytes: 2**28 nulls in one page, as one run of definition levels."""
-    path = tmp_path_factory.mktemp("memory") / "nulls.parquet"
     table = pa.table({"x": pa.nulls(1000, pa.int64())})
     pq.write_table(table, path, use_dictionary=False, compression="none", write_statistics=False)
     content, num_rows = path.read_bytes(), 2**28
@@ -187,64 +183,48 @@ def one_page(tmp_path_factory: Any) -> str:
     changed = all_replaced(changed, {**dict.fromkeys(lies, num_rows), size: size.value + grown})
     assert pq.read_metadata(pa.BufferReader(changed)).num_rows == num_rows
     path.write_bytes(changed)
-    return str(path)
 
 
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: Any) -> str:
-    """A file of 1 MB that holds 800: long strings by their numbers, as footers do not tell."""
-    path = tmp_path_factory.mktemp("memory") / "texts.parquet"
+def long_texts(indices: Any, mask: Any = None) -> pa.Array:
+    """Long strings by their numbers, so that footers do not tell their size."""
     words = pa.array([f"{i:05}" * (TEXT_BYTES // 5) for i in range(20)])
-    numbers = np.random.default_rng(0).integers(0, len(words), (2, TEXTS_ROWS)).astype(np.int32)
-    columns = {
-        name: pa.DictionaryArray.from_arrays(pa.array(indices), words)
-        for name, indices in zip("ab", numbers, strict=True)
-    }
+    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32(), mask=mask), words)
+
+
+def write_texts(path: Path) -> None:
+    """A file of 1 MB that holds 800."""
+    numbers = np.random.default_rng(0).integers(0, 20, (2, TEXTS_ROWS))
+    columns = {name: long_texts(indices) for name, indices in zip("ab", numbers, strict=True)}
     table = pa.table({"i": range(TEXTS_ROWS), **columns})
     pq.write_table(table, path, row_group_size=TEXTS_ROWS // 2)
-    return str(path)
 
 
-@pytest.fixture(scope="module")
-def column(tmp_path_factory: Any) -> str:
+def write_column(path: Path) -> None:
     """One column, so that what windows take beside batches is most of their memory."""
-    path = tmp_path_factory.mktemp("memory") / "column.parquet"
     table = pa.table({"x": np.repeat(np.arange(8), 2**17)})
-    with pq.ParquetWriter(path, table.schema) as writer:
-        for _ in range(COLUMN_ROWS // len(table)):
-            writer.write_table(table)
-    return str(path)
+    write_repeated(path, table, COLUMN_ROWS // len(table))
 
 
-@pytest.fixture(scope="module")
-def words(tmp_path_factory: Any) -> str:
+def write_words(path: Path) -> None:
     """Two columns of strings of up to 300 bytes, whose lengths the footer tells."""
-    path = tmp_path_factory.mktemp("memory") / "words.parquet"
     lengths = np.random.default_rng(0).integers(0, 300, WORDS_GROUP).tolist()
     strings = pa.array([(f"{i:06}" * 50)[:length] for i, length in enumerate(lengths)])
     table = pa.table({"i": range(WORDS_GROUP), "a": strings, "b": strings})
-    with pq.ParquetWriter(path, table.schema, use_dictionary=False, compression="zstd") as writer:
-        for _ in range(WORDS_ROWS // WORDS_GROUP):
-            writer.write_table(table)
-    return str(path)
+    options = {"use_dictionary": False, "compression": "zstd"}
+    write_repeated(path, table, WORDS_ROWS // WORDS_GROUP, **options)
 
 
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: Any) -> str:
+def write_images(path: Path) -> None:
     """A page that is longer than the memory of two threads."""
-    path = tmp_path_factory.mktemp("memory") / "images.parquet"
     image = np.random.default_rng(0).bytes(MIB)
     pq.write_table(
         pa.table({"x": [image] * IMAGES}), path, compression="none", use_dictionary=False
     )
     assert len(pages(path)) == 1
-    return str(path)
 
 
-@pytest.fixture(scope="module")
-def encrypted(tmp_path_factory: Any) -> str:
+def write_encrypted(path: Path) -> None:
     """80 columns with a page of a megabyte each."""
-    path = tmp_path_factory.mktemp("memory") / "encrypted.parquet"
     values = np.random.default_rng(0).random(2**17)
     pq.write_table(
         pa.table({f"c{i}": values for i in range(80)}),
@@ -255,15 +235,26 @@ def encrypted(tmp_path_factory: Any) -> str:
         max_rows_per_page=2**17,
         encryption_properties=pe.create_encryption_properties(PAGE_KEY.encode()),
     )
-    return str(path)
 
 
 @pytest.fixture(scope="module")
-def measured(request: Any) -> Any:
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """All files, by the last word of the cases that read them."""
+    folder, written = tmp_path_factory.mktemp("memory"), {}
+    for write in (
+        *(write_runs, write_noise, write_page, write_texts, write_column, write_words),
+        *(write_images, write_encrypted),
+    ):
+        name = write.__name__.removeprefix("write_")
+        write(folder / f"{name}.parquet")
+        written[name] = str(folder / f"{name}.parquet")
+    return written
+
+
+@pytest.fixture(scope="module")
+def measured(files: dict[str, str]) -> Any:
     """Rows read and bytes grown by, for each case."""
     defaults = {"num_epochs": 1, "num_kept": 1, "num_batches": None, "nulls": "mask"}
-    names = ("runs", "noise", "one_page", "texts", "column", "words", "images", "encrypted")
-    files = {name.split("_")[-1]: request.getfixturevalue(name) for name in names}
     cases = [
         {**defaults, "paths": files.get(name.split()[-1], files["runs"]), **case}  # type: ignore[dict-item]
         for name, case in CASES.items()
@@ -288,13 +279,13 @@ WINDOWS = {"runs": "window", "column": "window of one column", "words": "window 
 
 
 @pytest.mark.parametrize("source", WINDOWS)
-def test_the_windows_are_as_large_as_they_may_be(request: Any, source: str) -> None:
+def test_the_windows_are_as_large_as_they_may_be(files: dict[str, str], source: str) -> None:
     """A row group more does not fit the memory that is measured."""
     case = CASES[WINDOWS[source]]
     options = {"shuffle_window": case["shuffle_window"] + 1, "max_memory": case["max_memory"]}  # type: ignore[index]
     with pytest.raises(ValueError, match=f"shuffle_window={case['shuffle_window']} fits"):  # type: ignore[index]
         ParquetDataset(
-            request.getfixturevalue(source),
+            files[source],
             batch_size=case["batch_size"],  # type: ignore[index]
             nulls="mask",
             shuffle=True,
@@ -311,13 +302,9 @@ def test_kept_batches_are_seen_by_the_measure(measured: Any) -> None:
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_a_failure_while_memory_is_short(tmp_path: Path, null_row: int, num_threads: int) -> None:
     """Columns that wait for memory after the failure neither hide it nor hold it up."""
-    words = pa.array([f"{i:05}" * (TEXT_BYTES // 5) for i in range(20)])
-    indices = np.arange(6000, dtype=np.int32) % 20
-    is_null = np.arange(6000) == null_row
-    columns = {
-        name: pa.DictionaryArray.from_arrays(pa.array(indices, mask=mask), words)
-        for name, mask in (("a", None), ("b", is_null), ("c", None))
-    }
+    rows = np.arange(6000)
+    masks = {"a": None, "b": rows == null_row, "c": None}
+    columns = {name: long_texts(rows % 20, mask) for name, mask in masks.items()}
     path = str(tmp_path / "a.parquet")
     pq.write_table(pa.table({**columns, "i": range(6000)}), path, row_group_size=2500)
     iterator = iter(
@@ -329,6 +316,10 @@ def test_a_failure_while_memory_is_short(tmp_path: Path, null_row: int, num_thre
         assert next(iterator)["i"][0] == 64 * number
     with pytest.raises(NullValueError, match=f"'b' .*row {null_row % 2500} of its row group"):
         next(iterator)
+
+
+def num_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 @pytest.mark.parametrize(
@@ -352,10 +343,10 @@ def test_later_epochs_take_no_new_memory(tmp_path: Path, order: dict[str, Any]) 
     dataset = ParquetDataset(path, batch_size=4096, num_threads=2, pin_memory=False, **order)
     faults = []
     for _ in range(12):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        before = num_faults()
         for batch in dataset:
             del batch
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+        faults.append(num_faults() - before)
     # Which thread reads which column is as it happens, so one epoch or other may add something.
     assert statistics.median(faults[4:]) < 50, faults
 
@@ -368,7 +359,7 @@ def test_batches_that_the_loop_holds_take_no_new_memory_in_the_next_epoch(tmp_pa
     dataset = ParquetDataset(path, batch_size=None, num_threads=2, pin_memory=False)
     faults = []
     for _ in range(8):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        before = num_faults()
         for number, _batch in enumerate(dataset, 1):
             deadline = time.monotonic() + 30
             while True:
@@ -377,6 +368,6 @@ def test_batches_that_the_loop_holds_take_no_new_memory_in_the_next_epoch(tmp_pa
                     break
                 assert time.monotonic() < deadline, ring
         del _batch
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+        faults.append(num_faults() - before)
     assert ring.max_batches_in_flight < 30
     assert max(faults[2:]) < 200, faults

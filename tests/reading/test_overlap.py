@@ -80,25 +80,6 @@ def test_iterators_end_while_others_go_on(
     assert num_open(data) == 0
 
 
-@pytest.mark.parametrize("num_threads", [1, 4])
-def test_a_loop_within_a_loop(data: Path, num_threads: int) -> None:
-    """As evaluation within training: the inner one is broken off or read to its end."""
-    dataset = make(data, num_threads=num_threads)
-    outer = []
-    for step, batch in enumerate(dataset):
-        outer.extend(rows_of(batch))
-        if step % 50 == 0:
-            inner = []
-            for other in dataset:
-                inner.extend(rows_of(other))
-                if step % 100 == 0 and len(inner) > NUM_ROWS // 2:
-                    break
-            assert inner == list(range(len(inner)))
-    assert outer == list(range(NUM_ROWS))
-    dataset.close()
-    assert num_open(data) == 0
-
-
 @pytest.mark.parametrize("end", ["close", "drop", "exhaust"])
 def test_an_end_leaves_files_in_use_open(tmp_path: Path, end: str) -> None:
     """Rows of a removed file that an iterator has read ahead are still delivered."""

@@ -173,10 +173,9 @@ def test_from_workers(path: Path, table: pa.Table) -> None:
     assert found["f"] == table["f"].to_pylist()
 
 
-def test_a_forked_child_and_a_closed_iterator_deliver_nothing_more(path: Path) -> None:
+def test_a_forked_child_delivers_nothing_more(path: Path) -> None:
     iterator = iter(ParquetDataset(path, batch_size=SMALL, columns=["i"]))
-    for _ in range(3):
-        next(iterator)
+    next(iterator)
     child = os.fork()
     if child == 0:
         try:
@@ -185,10 +184,6 @@ def test_a_forked_child_and_a_closed_iterator_deliver_nothing_more(path: Path) -
             os._exit(7 if "process" in str(error) else 8)
         os._exit(9)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    next(iterator)
-    iterator.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        next(iterator)
 
 
 def test_what_was_delivered_is_counted_and_no_more(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,13 @@ def table(number: int, num_rows: int, kinds: Iterable[str] = tuple(KINDS)) -> pa
     columns["items"] = pa.array([list(range(n)) for n in lengths], pa.list_(pa.int32()))
     columns["vector"] = pa.array([[float(n), 1.0] for n in lengths], pa.list_(pa.float32(), 2))
     return pa.table(columns)
+
+
+def write_small_pages(rows: pa.Table, path: Path, **options: Any) -> None:
+    """Write a file of many pages, whose places its index tells."""
+    layout: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+    layout |= {"write_batch_size": 1000, "data_page_size": 1, "write_page_index": True}
+    pq.write_table(rows, path, **layout, **options)
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.fixtures.shape_files import digest_of_batch
 from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import ParquetDataset
@@ -47,8 +49,16 @@ class FaultyStore:
         return open_dataset(self.url, **given)
 
 
+def asked(origin: FaultyOrigin) -> tuple[int, int]:
+    """Return the bytes and the number of ranges that were asked for."""
+    headers = [r.header("Range") for r in list(origin.requests) if r.method == "GET"]
+    ranges = [tuple(map(int, one.removeprefix("bytes=").split("-"))) for one in headers if one]
+    return sum(end - begin + 1 for begin, end in ranges), len(ranges)
+
+
 def by_s3(origin: FaultyOrigin, folder: Path) -> FaultyStore:
     """Put a folder into a bucket that the origin has."""
+    pytest.importorskip("s3fs")
     origin.put_folder(folder, "bucket/train")
     options = {"key": KEY, "secret": SECRET, "endpoint_url": origin.url}
     return FaultyStore(origin, "s3://bucket/train", options)

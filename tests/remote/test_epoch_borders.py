@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.remote.reading import FaultyStore, by_http, by_s3fs, digests, open_dataset
+from tests.remote.reading import FaultyStore, asked, by_http, by_s3fs, digests, open_dataset
 from tests.servers.faulty_origin import FaultyOrigin
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -32,16 +32,6 @@ def faulty(origin: FaultyOrigin, data: Path) -> FaultyStore:
     # A busy machine would make it ask for a range once more.
     store.options |= {"hedges": False}
     return store
-
-
-def bytes_asked(origin: FaultyOrigin) -> int:
-    """Return how many bytes of row groups were asked for."""
-    total = 0
-    for request in list(origin.requests):
-        if request.method == "GET" and request.header("Range"):
-            begin, end = map(int, request.header("Range").removeprefix("bytes=").split("-"))
-            total += end - begin + 1
-    return total
 
 
 def stored_bytes(folder: Path, columns: list[str] | None) -> int:
@@ -68,11 +58,11 @@ def test_an_epoch_that_follows_is_asked_for(
     iterator = iter(dataset)
     found = digests([next(iterator)])
     # Without another step of the loop, all of this epoch and some of the next is asked for.
-    while bytes_asked(faulty.origin) <= stored:
+    while asked(faulty.origin)[0] <= stored:
         os.sched_yield()
     assert found + digests(iterator) == expected
     # Each byte once an epoch: what was asked for ahead is not asked for again.
-    assert bytes_asked(faulty.origin) == 3 * stored
+    assert asked(faulty.origin)[0] == 3 * stored
 
 
 def test_the_first_of_single_epochs_asks_for_nothing_more(
@@ -83,10 +73,10 @@ def test_the_first_of_single_epochs_asks_for_nothing_more(
     faulty.origin.forget()
     for _ in dataset:
         pass
-    assert bytes_asked(faulty.origin) == stored
+    assert asked(faulty.origin)[0] == stored
     for _ in dataset:
         pass
-    while bytes_asked(faulty.origin) <= 2 * stored:
+    while asked(faulty.origin)[0] <= 2 * stored:
         os.sched_yield()
 
 

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from tests.remote.reading import (
-    SECRET,
-    by_aiohttp,
-    by_http,
-    by_s3,
-    by_s3fs,
-    digests,
-    whole,
-)
+from tests.remote.reading import SECRET, by_aiohttp, by_http, by_s3, by_s3fs, digests, whole
 from tests.servers.faults import Fault
 from tests.servers.faulty_origin import FaultyOrigin, Request
 
@@ -54,7 +45,6 @@ def tells_secret(request: Request) -> bool:
 @pytest.mark.parametrize("way", BY_S3)
 @pytest.mark.parametrize("key", ODD_KEYS)
 def test_keys_of_any_characters(origin: FaultyOrigin, data: Path, way: str, key: str) -> None:
-    pytest.importorskip("s3fs")
     path = data / "train" / "part-0.parquet"
     origin.put(f"bucket/odd/{key}.parquet", path.read_bytes())
     faulty = BY_S3[way](origin, data / "train")
@@ -81,7 +71,6 @@ def test_addresses_of_any_characters(origin: FaultyOrigin, data: Path, way: str,
 def test_keys_with_dots_stay_within_the_cache(
     origin: FaultyOrigin, data: Path, tmp_path: Path, way: str, key: str
 ) -> None:
-    pytest.importorskip("s3fs")
     path = data / "train" / "part-0.parquet"
     origin.put(f"bucket/dots/{key}.parquet", path.read_bytes())
     faulty = BY_S3[way](origin, data / "train")
@@ -104,23 +93,17 @@ def test_keys_with_dots_stay_within_the_cache(
 # Other hosts
 
 
-@pytest.fixture
-def told(origin: FaultyOrigin) -> dict[str, Any]:
-    """Options that tell a host a secret in each way that there is."""
-    return {
-        "Authorization": f"Bearer {SECRET}",
-        "Cookie": f"session={SECRET}",
-        "X-Token": SECRET,
-    }
+# Options that tell a host a secret in each way that there is.
+TOLD = {"Authorization": f"Bearer {SECRET}", "Cookie": f"session={SECRET}", "X-Token": SECRET}
 
 
 @pytest.mark.parametrize("way", BY_HTTP)
 @pytest.mark.parametrize("pattern", ["*.parquet", "HEAD *.parquet", "GET *.parquet"])
 def test_headers_stay_with_their_host(
-    origin: FaultyOrigin, data: Path, told: dict[str, Any], way: str, pattern: str
+    origin: FaultyOrigin, data: Path, way: str, pattern: str
 ) -> None:
     faulty = BY_HTTP[way](origin, data / "train")
-    faulty.options |= {"headers": told}
+    faulty.options |= {"headers": TOLD}
     with FaultyOrigin() as other:
         by_http(other, data / "train")
         origin.script.add(pattern, [Fault("redirect", to=other.url)], forever=True)
@@ -145,7 +128,6 @@ def test_a_user_stays_with_its_host(origin: FaultyOrigin, data: Path) -> None:
 @pytest.mark.parametrize("way", BY_S3)
 def test_signed_headers_stay_with_their_host(origin: FaultyOrigin, data: Path, way: str) -> None:
     """The rows come from there, or it is an error. A signed URL is in the store's own answer."""
-    pytest.importorskip("s3fs")
     faulty = BY_S3[way](origin, data / "train")
     dataset = faulty.open({"max_retries": 1})
     with FaultyOrigin() as other:

@@ -70,23 +70,18 @@ def end_programs() -> Iterator[None]:
         program.communicate()
 
 
+def started(program: str, *arguments: str) -> subprocess.Popen[str]:
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    command = [sys.executable, "-c", program, *arguments]
+    environment = child_environment(OMP_NUM_THREADS="1")
+    STARTED.append(subprocess.Popen(command, env=environment, text=True, **pipes))
+    return STARTED[-1]
+
+
 def start(program: str, url: Any, **options: Any) -> subprocess.Popen[str]:
     """Start a program that has an iterator of the data set."""
-    child = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            textwrap.dedent(PROGRAM) + textwrap.dedent(program),
-            json.dumps([url, options]),
-        ],
-        env=child_environment(OMP_NUM_THREADS="1"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    STARTED.append(child)
-    return child
+    text = textwrap.dedent(PROGRAM) + textwrap.dedent(program)
+    return started(text, json.dumps([url, options]))
 
 
 EXITS = {
@@ -191,23 +186,14 @@ def test_a_rank_that_is_killed_goes_on(
     expected = digests(open_dataset(data / "train", shuffle=True, seed=5))
     checkpoint, cache = tmp_path / "checkpoint.json", tmp_path / "cache"
     given = json.dumps(str(cache) if has_cache else None)
-    kills = 0
     for steps in (1, 3, 2, 5, None):
-        child = subprocess.Popen(
-            [sys.executable, "-c", TRAIN, json.dumps(faulty.url), str(checkpoint), given],
-            env=child_environment(OMP_NUM_THREADS="1"),
-            stdout=subprocess.PIPE,
-        )
+        child = started(TRAIN, json.dumps(faulty.url), str(checkpoint), given)
         assert child.stdout is not None
-        if steps is None:
-            child.communicate(timeout=120)
-            assert child.returncode == 0
-        else:
+        if steps is not None:
             assert len(child.stdout.read(steps)) == steps
             child.kill()
-            child.communicate()
-            kills += 1
-    assert kills == 4
+        _, errors = child.communicate(timeout=120)
+        assert child.returncode == (0 if steps is None else -signal.SIGKILL), errors
     assert json.loads(checkpoint.read_text())["found"] == expected
     assert cache.exists() == has_cache
     if has_cache:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures import thrift_bytes
+from tests.remote.conftest import write_small_pages
 from tests.remote.reading import by_http, open_dataset
 from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import CorruptFileError
@@ -33,16 +33,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     rng = np.random.default_rng(5)
     columns = {"id": np.arange(NUM_ROWS)}
     columns |= {name: rng.integers(0, 2**62, NUM_ROWS) for name in ("x", "y", "z")}
-    pq.write_table(
-        pa.table(columns),
-        path,
-        row_group_size=GROUP_ROWS,
-        compression="none",
-        use_dictionary=False,
-        write_batch_size=1000,
-        data_page_size=1,
-        write_page_index=True,
-    )
+    write_small_pages(pa.table(columns), path, row_group_size=GROUP_ROWS)
     return path.read_bytes()
 
 
@@ -82,16 +73,10 @@ def test_rows_are_right_or_it_is_an_error(
     folder.mkdir()
     (folder / "a.parquet").write_bytes(misplaced(content, place))
     (tmp_path / "sound.parquet").write_bytes(content)
-    options: dict[str, Any] = {
-        "batch_size": 1000,
-        "rows": WANTED,
-        "max_memory": max_memory,
-        "num_epochs": 2,
-    }
-    expected = [
-        batch["x"].tolist() for batch in open_dataset(tmp_path / "sound.parquet", **options)
-    ]
-
+    options: dict[str, Any] = {"batch_size": 1000, "rows": WANTED, "num_epochs": 2}
+    options["max_memory"] = max_memory
+    sound = open_dataset(tmp_path / "sound.parquet", **options)
+    expected = [batch["x"].tolist() for batch in sound]
     found: list[list[list[int]]] = []
 
     def read() -> None:

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures.generated_pages import Levels, list_entries, page, write_pages
-from tests.remote.conftest import table
-from tests.remote.reading import FaultyStore, by_http, by_s3fs, digests, open_dataset
+from tests.remote.conftest import table, write_small_pages
+from tests.remote.reading import FaultyStore, asked, by_http, by_s3fs, digests, open_dataset
 from tests.servers.faulty_origin import FaultyOrigin
 
 NUM_ROWS = 200_000
@@ -28,18 +27,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(2):
         rows = table(number, NUM_ROWS, kinds=()).select(COLUMNS)
         # Of all blocks of a column chunk, the last one too is larger than a page.
-        padded = rows.append_column(
-            "noise", [np.random.default_rng(number).integers(0, 2**62, NUM_ROWS)]
-        )
-        pq.write_table(
-            padded,
-            path / f"{number}.parquet",
-            compression="none",
-            use_dictionary=False,
-            write_batch_size=1000,
-            data_page_size=1,
-            write_page_index=True,
-        )
+        noise = np.random.default_rng(number).integers(0, 2**62, NUM_ROWS)
+        write_small_pages(rows.append_column("noise", [noise]), path / f"{number}.parquet")
     return path
 
 
@@ -48,16 +37,6 @@ def faulty(origin: FaultyOrigin, folder: Path, request: pytest.FixtureRequest) -
     store: FaultyStore = request.param(origin, folder)
     store.options |= {"hedges": False}
     return store
-
-
-def asked(origin: FaultyOrigin) -> tuple[int, int]:
-    """Return the bytes and the number of ranges that were asked for."""
-    ranges = [
-        [int(bound) for bound in request.header("Range").removeprefix("bytes=").split("-")]
-        for request in list(origin.requests)
-        if request.method == "GET" and request.header("Range")
-    ]
-    return sum(end - begin + 1 for begin, end in ranges), len(ranges)
 
 
 def some_rows(*runs: tuple[int, int]) -> Any:

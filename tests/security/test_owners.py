@@ -29,13 +29,9 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def as_root() -> None:
+def give_away(path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
-
-
-def give_away(path: Path) -> None:
-    as_root()
     os.chown(path, SOMEBODY, SOMEBODY)
 
 
@@ -98,26 +94,22 @@ def store_with(folder: Path) -> RemoteStore:
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_block_caches_of_another_user(tmp_path: Path, begun: bool) -> None:
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (give_away, "the cache folder belongs to another user.*of user 12345"),
+        (open_to_all, "every user may write to the cache folder"),
+    ],
+)
+def test_block_caches_that_others_could_change(
+    tmp_path: Path, spoil: Any, why: str, begun: bool
+) -> None:
     folder = tmp_path / "blocks"
     folder.mkdir()
     if begun:
         store_with(folder)
-    give_away(folder)
-    with pytest.raises(
-        ValueError, match=r"the cache folder belongs to another user.*of user 12345"
-    ):
-        store_with(folder)
-
-
-@pytest.mark.parametrize("begun", [False, True])
-def test_block_caches_that_all_may_write_to(tmp_path: Path, begun: bool) -> None:
-    folder = tmp_path / "blocks"
-    folder.mkdir()
-    if begun:
-        store_with(folder)
-    open_to_all(folder)
-    with pytest.raises(ValueError, match="every user may write to the cache folder"):
+    spoil(folder)
+    with pytest.raises(ValueError, match=why):
         store_with(folder)
 
 

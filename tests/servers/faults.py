@@ -113,11 +113,7 @@ class Script:
         seed: int = 0,
         most_in_a_row: int = 3,
     ) -> None:
-        """Draw faults for the reads of ranges that no rule decides about.
-
-        Draws depend on the seed, the request and how often it was seen, not on the order in which
-        requests come in. A request that was refused so often in a row is answered.
-        """
+        """Draw faults for reads of ranges that no rule decides about, whatever order they have."""
         with self._lock:
             self._chance = (probability, tuple(faults), seed, most_in_a_row)
 
@@ -129,12 +125,7 @@ class Script:
             self._chance = (0.0, (), 0, 0)
 
     def fault_for(self, subject: str, request: str | None) -> Fault:
-        """Return what goes wrong with a request.
-
-        Args:
-            subject: The text that patterns are matched with.
-            request: Object and range of a read, for chance; None for other requests.
-        """
+        """Return what goes wrong with a request; `request` names a read of a range, for chance."""
         with self._lock:
             for number, rule in enumerate(self._rules):
                 if not fnmatchcase(subject, rule.pattern):

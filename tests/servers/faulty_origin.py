@@ -73,13 +73,7 @@ class FaultyOrigin:
     def __init__(
         self, folder: Path | None = None, *, port: int = 0, certificate: Path | None = None
     ) -> None:
-        """Listens at once, and answers within `with`.
-
-        Args:
-            folder: Its files are objects, beside those of `put`.
-            port: 0 chooses a free one.
-            certificate: A file with a key and a certificate, for TLS.
-        """
+        """Listens at once, and answers within `with`; files of a folder are objects too."""
         self.script = Script()
         self.counts: Counter[str] = Counter()
         self.requests: list[Request] = []

@@ -12,15 +12,15 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.servers import cloud_stores, http_stores, s3_stores
+from tests.servers import emulators, http_stores
 from tests.servers.faulty_origin import FaultyOrigin
 from tests.servers.stores import Start, Store, StoreMissingError
 
 STORES: dict[str, Start] = {
-    "moto": s3_stores.moto,
-    "seaweedfs": s3_stores.seaweedfs,
-    "azurite": cloud_stores.azurite,
-    "gcs": cloud_stores.gcs_emulator,
+    "moto": emulators.moto,
+    "seaweedfs": emulators.seaweedfs,
+    "azurite": emulators.azurite,
+    "gcs": emulators.gcs_emulator,
     "http": http_stores.http_origin,
     "https": http_stores.https_origin,
 }

@@ -47,13 +47,9 @@ def server(
     log: Path,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server until the block ends.
+    """Run a server until the block ends; what it prints goes to `log`.
 
-    Args:
-        command: The program and its arguments.
-        is_ready: Asked again and again until it says so. An error means no.
-        log: A file for all that the server prints.
-        environment: All of its variables; None for those of this process.
+    `is_ready` is asked again and again until it says so. An error means no.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(

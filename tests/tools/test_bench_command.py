@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ import pytest
 
 from tests.fixtures.parquet_files import id_files
 from torchparquet._impl.files.manifest_reading import read_manifest
-from torchparquet.cli import main
-from torchparquet.tools.bench import OURS, ROUTES, Setting, choose, make_data
+from torchparquet.cli.bench import OURS, ROUTES, choose, consumed, make_sample
 
 QUICK = ("--repeats", "2", "--batch-size", "64", "--batch-size", "100", "--num-threads", "1")
 
@@ -24,13 +22,8 @@ def data(tmp_path_factory: Any) -> Any:
     return id_files(tmp_path_factory.mktemp("bench") / "data", [300, 200], [500])
 
 
-def report_of(capsys: Any, *arguments: Any) -> Any:
-    assert main(["bench", *map(str, arguments), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def test_all_settings_are_timed(capsys: Any, data: Any) -> None:
-    report = report_of(capsys, data, *QUICK, "--num-threads", "2")
+def test_all_settings_are_timed(report_of: Any, data: Any) -> None:
+    report = report_of("bench", data, *QUICK, "--num-threads", "2")
     keys = {(t["route"], t["num_threads"], t["batch_size"]) for t in report["timings"]}
     assert keys == {(n, threads, size) for n in ROUTES for threads in (1, 2) for size in (64, 100)}
     for timing in report["timings"]:
@@ -53,20 +46,20 @@ def test_every_byte_is_read(tmp_path: Path) -> None:
     words = np.concatenate([column.to_numpy().view(np.uint64) for column in table.columns])
     expected = int(words.sum())
     for shuffle in (False, True):
-        data = make_data(
-            manifest, ["id", "x"], sample_bytes=1 << 30, shuffle=shuffle, max_memory=1 << 28
+        data = make_sample(
+            manifest, ["id", "x"], sample=1 << 30, shuffle=shuffle, max_memory=1 << 28
         )
         for route in ROUTES.values():
-            totals = route(data, Setting(2, 64))()
-            assert (totals.rows, totals.num_bytes, totals.checksum) == (1000, 16_000, expected)
+            rows, num_bytes, _, checksum = consumed(route(data, 64, 2)())
+            assert (rows, num_bytes, checksum) == (1000, 16_000, expected)
 
 
-def test_a_sample_is_whole_row_groups_from_the_start(capsys: Any, data: Any) -> None:
-    report = report_of(capsys, data, *QUICK, "--sample", "1")
+def test_a_sample_is_whole_row_groups_from_the_start(report_of: Any, data: Any) -> None:
+    report = report_of("bench", data, *QUICK, "--sample", "1")
     assert (report["rows"], report["row_groups"], report["rows_of_all"]) == (300, 1, 1000)
 
 
-def test_nulls_strings_and_lists(capsys: Any, tmp_path: Path) -> None:
+def test_nulls_strings_and_lists(report_of: Any, tmp_path: Path) -> None:
     table = pa.table(
         {
             "k": [1, None, 3] * 50,
@@ -78,7 +71,7 @@ def test_nulls_strings_and_lists(capsys: Any, tmp_path: Path) -> None:
         }
     )
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=40)
-    report = report_of(capsys, tmp_path, *QUICK, "--shuffle")
+    report = report_of("bench", tmp_path, *QUICK, "--shuffle")
     assert report["columns"] == 5
     assert {timing["batches"] for timing in report["timings"]} >= {2, 3}
     # Both read about the same: offsets and masks have other widths.
@@ -86,19 +79,17 @@ def test_nulls_strings_and_lists(capsys: Any, tmp_path: Path) -> None:
     assert max(speeds) < 2 * min(speeds)
 
 
-def timing_of(route: Any, num_threads: int, batch_size: int, seconds: Any) -> Any:
-    speed = {"rows_per_second": 1000 / seconds}
-    return {"route": route, **Setting(num_threads, batch_size)._asdict(), **speed}
-
-
 def test_the_fewest_threads_that_are_about_as_good() -> None:
     timings = [
-        timing_of(OURS, 1, 64, 1.0),
-        timing_of(OURS, 1, 512, 0.5),
-        timing_of(OURS, 2, 512, 0.26),
-        timing_of(OURS, 4, 512, 0.25),
-        timing_of("pyarrow iter_batches", 4, 512, 0.13 * 4),
-        timing_of("pyarrow row groups, prefetched", 4, 64, 0.6),
+        {"route": route, "num_threads": threads, "batch_size": size, "rows_per_second": 1000 / each}
+        for route, threads, size, each in [
+            (OURS, 1, 64, 1.0),
+            (OURS, 1, 512, 0.5),
+            (OURS, 2, 512, 0.26),
+            (OURS, 4, 512, 0.25),
+            ("pyarrow iter_batches", 4, 512, 0.13 * 4),
+            ("pyarrow row groups, prefetched", 4, 64, 0.6),
+        ]
     ]
     choice = choose(timings)
     assert (choice["num_threads"], choice["batch_size"]) == (2, 512)
@@ -107,8 +98,8 @@ def test_the_fewest_threads_that_are_about_as_good() -> None:
 
 
 @pytest.mark.long
-def test_plot(capsys: Any, data: Any, tmp_path: Path) -> None:
+def test_plot(report_of: Any, data: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "bench.svg"
-    report_of(capsys, data, *QUICK, "--plot", path)
+    report_of("bench", data, *QUICK, "--plot", path)
     assert b"<svg" in path.read_bytes()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -17,14 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from torchparquet.cli import main
-from torchparquet.tools.demo import count_wrong
+from torchparquet.cli.demo_rank import count_wrong
 
 DEMO = [sys.executable, "-m", "torchparquet", "demo"]
 NUM_ROWS = 5_000
 
 
-def run_demo(*arguments: str, scratch: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_demo(*arguments: str, scratch: Path) -> subprocess.CompletedProcess[str]:
     """Run the demo with temporary files in `scratch`, where none may be left."""
     scratch.mkdir(exist_ok=True)
     done = subprocess.run(
@@ -32,24 +32,11 @@ def run_demo(*arguments: str, scratch: Path, **variables: str) -> subprocess.Com
         capture_output=True,
         text=True,
         timeout=150,
-        env={**os.environ, "TMPDIR": str(scratch), **variables},
+        env={**os.environ, "TMPDIR": str(scratch)},
         check=False,
     )
     assert list(scratch.iterdir()) == []
     return done
-
-
-def run_here(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, scratch: Path, *data: str
-) -> str:
-    """Run the demo's first process in this one; returns what it prints."""
-    scratch.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(scratch))
-    code = main(["demo", *data])
-    output, errors = capsys.readouterr()
-    assert code == 0, output + errors
-    assert list(scratch.iterdir()) == []
-    return output
 
 
 def lines_with(text: str, output: str) -> list[str]:
@@ -106,29 +93,15 @@ def test_demo_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_demo_on_own_data_with_nulls(
-    own_files: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_demo_on_own_data_with_nulls(own_files: Path, tmp_path: Path) -> None:
     files = sorted(map(str, own_files.iterdir()))
-    arguments = [*files, "--nproc=3", "--batch-size=64"]
-    output = run_here(capsys, monkeypatch, tmp_path / "tmp", *arguments)
+    done = run_demo(*files, "--nproc=3", "--batch-size=64", scratch=tmp_path / "tmp")
+    assert done.returncode == 0, done.stdout + done.stderr
+    output = done.stdout
     assert "predicts y from 6 columns" in output
     exactly = f"every one of {NUM_ROWS:,} rows exactly once (+1 planned)"
     assert len(lines_with(exactly, output)) == 2
     assert len(lines_with("every target equals pyarrow's", output)) == 2
-
-
-def damaged_copy(files: Path, directory: Path) -> Path:
-    """Copy files with zeros for the first half, where pages are."""
-    directory.mkdir()
-    for path in files.iterdir():
-        content = bytearray(path.read_bytes())
-        content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)
-        (directory / path.name).write_bytes(content)
-    return directory
 
 
 def at_the_start_of_ranks(code: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,43 +130,16 @@ def test_error_in_a_rank_is_one_clear_line(
     )
 
 
-@pytest.mark.long
-def test_unreadable_data_is_one_line(
-    own_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    damaged = damaged_copy(own_files, tmp_path / "damaged")
-    assert main(["demo", str(damaged)]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("torchparquet: error: ")
-    assert len(error.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message", "code"),
-    [
-        (["/no/such/file.parquet"], "/no/such/file.parquet", 1),
-        (["x", "--data-dir", "y"], "--data-dir", 2),
-        (["--nproc=0"], "--nproc", 2),
-        (["--epochs=x"], "--epochs", 2),
-    ],
-)
-def test_wrong_arguments_are_one_line(
-    arguments: list[str], message: str, code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["demo", *arguments]) == code
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.splitlines()) == 1
+def test_wrong_arguments_are_one_line(error_of: Any) -> None:
+    assert "/no/such/file.parquet" in error_of("demo", "/no/such/file.parquet")
+    assert "--data-dir" in error_of("demo", "x", "--data-dir", "y", code=2)
 
 
 def test_a_missing_program_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, error_of: Any
 ) -> None:
     monkeypatch.setattr("torchparquet.cli.demo.shutil.which", lambda *args, **named: None)
-    assert main(["demo"]) == 1
-    error = capsys.readouterr().err
-    assert "needs tpchgen-cli" in error
-    assert "pip install tpchgen-cli; or give paths of your own files" in error
+    assert "needs tpchgen-cli, which is not installed: pip install tpchgen-cli" in error_of("demo")
 
 
 @pytest.mark.long

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +50,6 @@ def data(tmp_path_factory: Any) -> Any:
     return root
 
 
-def report_of(capsys: Any, *arguments: Any) -> Any:
-    assert main(["inspect", *map(str, arguments), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
 def column_of(report: Any, name: str) -> Any:
     (column,) = (column for column in report["columns"] if column["name"] == name)
     return column
@@ -65,19 +59,19 @@ def advice_of(report: Any) -> Any:
     return {advice["rule"]: advice["columns"] for advice in report["advice"]}
 
 
-def test_a_footer_that_gives_no_decompressed_size(capsys: Any, tmp_path: Path) -> None:
+def test_a_footer_that_gives_no_decompressed_size(report_of: Any, tmp_path: Path) -> None:
     """As DuckDB's before 0.6: no share of more than 100 % is shown."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": np.zeros(1000)}), path)
     content = path.read_bytes()
     size = thrift_bytes.column_metadata(content, 0, 0)[thrift_bytes.META_UNCOMPRESSED_BYTES]
     path.write_bytes(thrift_bytes.replaced(content, size, 0))
-    column = column_of(report_of(capsys, path), "x")
+    column = column_of(report_of("inspect", path), "x")
     assert column["uncompressed_bytes"] == column["compressed_bytes"] > 0
 
 
-def test_figures_are_those_of_pyarrow(capsys: Any, data: Any) -> None:
-    report = report_of(capsys, data)
+def test_figures_are_those_of_pyarrow(report_of: Any, data: Any) -> None:
+    report = report_of("inspect", data)
     metadata = [pq.read_metadata(path) for path in sorted(data.iterdir())]
     assert report["rows"] == 4001
     assert [file["row_groups"] for file in report["files"]] == [3, 3]
@@ -96,8 +90,8 @@ def test_figures_are_those_of_pyarrow(capsys: Any, data: Any) -> None:
     assert column_of(report, "k")["nulls"] == sum(pq.read_table(data)["k"].is_null().to_pylist())
 
 
-def test_columns_become_what_the_data_set_delivers(capsys: Any, data: Any) -> None:
-    report = report_of(capsys, data)
+def test_columns_become_what_the_data_set_delivers(report_of: Any, data: Any) -> None:
+    report = report_of("inspect", data)
     readable = [column["name"] for column in report["columns"] if column["tensor"]["form"]]
     assert set(readable) == {"id", "x", "k", "color", "text", "tags", "s.a", "s.b"}
     assert "decimal" in column_of(report, "big")["tensor"]["reason"]
@@ -116,8 +110,8 @@ def test_columns_become_what_the_data_set_delivers(capsys: Any, data: Any) -> No
             assert str(values.values.dtype) == f"torch.{tensor['dtype']}"
 
 
-def test_pages_are_as_another_reader_of_headers_sees_them(capsys: Any, data: Any) -> None:
-    report = report_of(capsys, data, "--all-pages")
+def test_pages_are_as_another_reader_of_headers_sees_them(report_of: Any, data: Any) -> None:
+    report = report_of("inspect", data, "--all-pages")
     path = sorted(data.iterdir())[0]
     for index, column in enumerate(report["columns"]):
         headers = [
@@ -133,8 +127,8 @@ def test_pages_are_as_another_reader_of_headers_sees_them(capsys: Any, data: Any
     assert column_of(report, "color")["most_words"] == 3
 
 
-def test_advice(capsys: Any, data: Any) -> None:
-    advice = advice_of(report_of(capsys, data, "--world-size", 4))
+def test_advice(report_of: Any, data: Any) -> None:
+    advice = advice_of(report_of("inspect", data, "--world-size", 4))
     assert advice["column-unreadable"] == ["big"]
     assert advice["nulls"] == ["k"]
     assert advice["row-groups-few"] == []
@@ -146,51 +140,43 @@ def test_advice(capsys: Any, data: Any) -> None:
     assert "row-groups-large" not in advice
 
 
-def test_nothing_to_say_about_files_as_they_should_be(capsys: Any, tmp_path: Path) -> None:
+def test_nothing_to_say_about_files_as_they_should_be(
+    report_of: Any, capsys: Any, tmp_path: Path
+) -> None:
     table = pa.table({"id": np.arange(4000), "x": np.random.default_rng(0).random(4000)})
     path = tmp_path / "good.parquet"
-    pq.write_table(
-        table,
-        path,
-        row_group_size=200,
-        compression="zstd",
-        use_dictionary=False,
-        write_page_checksum=True,
-    )
-    report = report_of(capsys, path)
+    options = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(table, path, row_group_size=200, **options)
+    report = report_of("inspect", path)
     assert report["advice"] == []
     assert column_of(report, "id")["page_checksums"] is True
     assert main(["inspect", str(path)]) == 0
     assert "none" in capsys.readouterr().out
 
 
-def test_row_groups_that_windows_cannot_hold(capsys: Any, tmp_path: Path) -> None:
+def test_row_groups_that_windows_cannot_hold(report_of: Any, tmp_path: Path) -> None:
     path = tmp_path / "large.parquet"
     table = pa.table({"x": np.arange(200_000), "y": np.arange(200_000)})
     pq.write_table(table, path, row_group_size=20_000)
-    assert "row-groups-large" not in advice_of(report_of(capsys, path))
-    report = report_of(capsys, path, "--max-memory", "4MiB")
+    assert "row-groups-large" not in advice_of(report_of("inspect", path))
+    report = report_of("inspect", path, "--max-memory", "4MiB")
     assert "row-groups-large" in advice_of(report)
     (text,) = (a["text"] for a in report["advice"] if a["rule"] == "row-groups-large")
     # Row groups of the size that it advises then fit.
     rows = int(text.rsplit(" ", 1)[1])
     pq.write_table(table, path, row_group_size=rows)
-    assert "row-groups-large" not in advice_of(report_of(capsys, path, "--max-memory", "4MiB"))
+    assert "row-groups-large" not in advice_of(report_of("inspect", path, "--max-memory", "4MiB"))
 
 
-def test_many_small_row_groups(capsys: Any, tmp_path: Path) -> None:
+def test_many_small_row_groups_and_unknown_null_counts(report_of: Any, tmp_path: Path) -> None:
     path = tmp_path / "small.parquet"
-    pq.write_table(pa.table({"x": np.arange(6400)}), path, row_group_size=100)
-    assert "row-groups-small" in advice_of(report_of(capsys, path))
+    pq.write_table(pa.table({"x": range(6400)}), path, row_group_size=100, write_statistics=False)
+    report = report_of("inspect", path)
+    assert "row-groups-small" in advice_of(report)
+    assert column_of(report, "x")["nulls"] is None
 
 
-def test_unknown_null_counts_are_no_number(capsys: Any, tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"x": [1, None]}), path, write_statistics=False)
-    assert column_of(report_of(capsys, path), "x")["nulls"] is None
-
-
-def test_a_page_that_is_none_is_named(capsys: Any, tmp_path: Path) -> None:
+def test_a_page_that_is_none_is_named(error_of: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": np.arange(1000), "y": np.arange(1000)}), path, row_group_size=500)
     chunk = pq.read_metadata(path).row_group(1).column(1)
@@ -198,15 +184,15 @@ def test_a_page_that_is_none_is_named(capsys: Any, tmp_path: Path) -> None:
     begin = chunk.dictionary_page_offset
     content[begin : begin + 12] = b"\xff" * 12
     path.write_bytes(content)
-    assert main(["inspect", str(path)]) == 1
-    error = capsys.readouterr().err
-    assert f"{str(path)!r}, row group 1, column 'y'" in error
+    assert f"{str(path)!r}, row group 1, column 'y'" in error_of("inspect", path)
 
 
-def test_names_that_rich_would_take_for_markup(capsys: Any, tmp_path: Path) -> None:
-    path = tmp_path / "[red].parquet"
-    pq.write_table(pa.table({"[bold]x": np.arange(10)}), path)
+def test_text_for_people(capsys: Any, tmp_path: Path) -> None:
+    """Also names that rich would take for markup, or a terminal for commands."""
+    path = tmp_path / "[red]\x1b[31m.parquet"
+    pq.write_table(pa.table({"[bold]x\x1b[31m": np.arange(10)}), path, compression="zstd")
     assert main(["inspect", str(path)]) == 0
     output = capsys.readouterr().out
-    assert "[bold]x" in output
-    assert "[red].parquet" in output
+    assert "\x1b" not in output
+    assert "[bold]x\\x1b[31m" in output
+    assert "[red]\\x1b[31m.parquet" in output

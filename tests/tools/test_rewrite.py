@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import json
 import signal
 import subprocess
 import sys
@@ -18,9 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures import thrift_bytes
-from torchparquet.cli import main
-from torchparquet.tools.rewrite.layout import JOURNAL
-from torchparquet.tools.rewrite.output_place import LocalOutput
+from torchparquet.cli.rewrite.places import LocalOutput
+from torchparquet.cli.rewrite.writing import JOURNAL
 
 
 def table_of(num_rows: int, first: int = 0) -> pa.Table:
@@ -65,15 +63,27 @@ def data(tmp_path_factory: Any) -> Any:
     return root
 
 
-def rewritten(capsys: Any, *arguments: Any) -> Any:
-    assert main(["rewrite", *map(str, arguments), "--json"]) == 0
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    return json.loads(captured.out)
+@pytest.fixture
+def rewritten(report_of: Any) -> Any:
+    """Rewrite files to a directory, and return the report."""
+    return lambda source, output, *options: report_of(
+        "rewrite", source, "--output", output, *options
+    )
+
+
+@pytest.fixture
+def refused(error_of: Any) -> Any:
+    """Fail to rewrite files to a directory, and return the error."""
+    return lambda source, output, *options: error_of(
+        "rewrite", source, "--output", output, *options
+    )
 
 
 def files_of(directory: Path) -> list[Path]:
     return sorted(Path(directory).rglob("*.parquet"))
+
+
+SMALL = ("--row-group-rows", 300, "--row-groups-per-file", 4)
 
 
 def names_in(directory: Path) -> list[str]:
@@ -90,11 +100,9 @@ def same(table: pa.Table, other: pa.Table) -> Any:
     return types and table.to_pylist() == other.to_pylist()
 
 
-def test_the_same_rows_in_the_same_order(capsys: Any, data: Any, tmp_path: Path) -> None:
+def test_the_same_rows_in_the_same_order(rewritten: Any, data: Any, tmp_path: Path) -> None:
     output = tmp_path / "output"
-    report = rewritten(
-        capsys, data, "--output", output, "--row-group-rows", 300, "--row-groups-per-file", 4
-    )
+    report = rewritten(data, output, *SMALL)
     assert same(read(output), read(data))
     metadata = [pq.read_metadata(path) for path in files_of(output)]
     assert [one.num_rows for one in metadata] == [1200, 1200, 1200, 441]
@@ -118,15 +126,12 @@ def test_the_same_rows_in_the_same_order(capsys: Any, data: Any, tmp_path: Path)
     assert names_in(output) == [JOURNAL, *(p.name for p in files_of(output))]
 
 
-def test_a_permutation_of_the_same_rows(capsys: Any, data: Any, tmp_path: Path) -> None:
+def test_a_permutation_of_the_same_rows(rewritten: Any, data: Any, tmp_path: Path) -> None:
     outputs = {}
     for name, seed in (("a", 1), ("again", 1), ("b", 2)):
         outputs[name] = tmp_path / name
-        rewritten(
-            capsys,
-            *(data, "--output", outputs[name], "--shuffle", "--seed", seed),
-            *("--row-group-rows", 300, "--row-groups-per-file", 4, "--max-memory", "2MiB"),
-        )
+        options = ("--shuffle", "--seed", seed, "--max-memory", "2MiB")
+        rewritten(data, outputs[name], *SMALL, *options)
     before, after = read(data), read(outputs["a"])
     assert after.schema.equals(before.schema, check_metadata=True)
     order = after["id"].to_numpy()
@@ -146,36 +151,30 @@ def test_a_permutation_of_the_same_rows(capsys: Any, data: Any, tmp_path: Path) 
 
 @pytest.mark.mostly_long(every=3)
 @pytest.mark.parametrize(
-    ("encoding", "name"),
+    ("encoding", "name", "number"),
     [
-        ("plain", "id"),
-        ("dictionary", "id"),
-        ("delta_binary_packed", "id"),
-        ("byte_stream_split", "x"),
-        ("delta_byte_array", "text"),
-        ("delta_length_byte_array", "s.b"),
+        ("plain", "id", 0),
+        ("dictionary", "id", 8),
+        ("delta_binary_packed", "id", 5),
+        ("byte_stream_split", "x", 9),
+        ("delta_byte_array", "text", 7),
+        ("delta_length_byte_array", "s.b", 6),
     ],
 )
-def test_encodings(capsys: Any, data: Any, tmp_path: Path, encoding: str, name: str) -> None:
-    report = rewritten(capsys, data, "--output", tmp_path / "o", "--encoding", f"{name}={encoding}")
+def test_encodings(
+    rewritten: Any, data: Any, tmp_path: Path, encoding: str, name: str, number: int
+) -> None:
+    report = rewritten(data, tmp_path / "o", "--encoding", f"{name}={encoding}")
     assert report["encodings"][name] == encoding
     path = files_of(tmp_path / "o")[0]
     column = list(report["encodings"]).index(name)
     encodings = {page.encoding for page in thrift_bytes.pages(path, 0, column) if page.is_data}
-    number = {
-        "plain": 0,
-        "dictionary": 8,
-        "delta_binary_packed": 5,
-        "delta_length_byte_array": 6,
-        "delta_byte_array": 7,
-        "byte_stream_split": 9,
-    }[encoding]
     assert encodings == {number}
     assert same(read(tmp_path / "o"), read(data))
 
 
 def test_columns_keep_their_encoding_but_for_dictionaries_that_did_not_hold(
-    capsys: Any, tmp_path: Path
+    rewritten: Any, tmp_path: Path
 ) -> None:
     columns = {name: np.arange(5000) for name in ("held", "fell", "delta", "plain")}
     pq.write_table(
@@ -187,7 +186,7 @@ def test_columns_keep_their_encoding_but_for_dictionaries_that_did_not_hold(
         write_batch_size=100,
         data_page_size=1000,
     )
-    report = rewritten(capsys, tmp_path / "a.parquet", "--output", tmp_path / "o")
+    report = rewritten(tmp_path / "a.parquet", tmp_path / "o")
     assert report["encodings"] == {
         "held": "dictionary",
         "fell": "plain",
@@ -197,10 +196,10 @@ def test_columns_keep_their_encoding_but_for_dictionaries_that_did_not_hold(
 
 
 def test_codec_level_checksums_and_bytes_of_row_groups(
-    capsys: Any, data: Any, tmp_path: Path
+    rewritten: Any, data: Any, tmp_path: Path
 ) -> None:
     more = ("--codec", "snappy", "--no-page-checksums", "--row-group-bytes", "256KiB")
-    rewritten(capsys, data, "--output", tmp_path / "o", *more)
+    rewritten(data, tmp_path / "o", *more)
     path = files_of(tmp_path / "o")[0]
     group = pq.read_metadata(path).row_group(0)
     assert group.column(0).compression == "SNAPPY"
@@ -212,18 +211,17 @@ def test_codec_level_checksums_and_bytes_of_row_groups(
 @pytest.mark.parametrize("num_rows", [10, 5_000, 65_000, 400_000])
 @pytest.mark.parametrize("group_rows", [500, 200_000])
 def test_nothing_is_to_be_advised_afterwards(
-    capsys: Any, tmp_path: Path, num_rows: int, group_rows: int
+    rewritten: Any, report_of: Any, tmp_path: Path, num_rows: int, group_rows: int
 ) -> None:
     source, output = tmp_path / "a.parquet", tmp_path / "o"
     table = pa.table({"x": np.random.default_rng(0).random(num_rows)})
     pq.write_table(table, source, row_group_size=group_rows)
-    rewritten(capsys, source, "--output", output)
-    assert main(["inspect", "--json", str(output)]) == 0
-    advice = json.loads(capsys.readouterr().out)["advice"]
+    rewritten(source, output)
+    advice = report_of("inspect", output)["advice"]
     assert [one for one in advice if "rewrite" in one["text"]] == []
 
 
-def test_decimals_and_moments_are_stored_as_they_were(capsys: Any, tmp_path: Path) -> None:
+def test_decimals_and_moments_are_stored_as_they_were(rewritten: Any, tmp_path: Path) -> None:
     source = tmp_path / "a.parquet"
     moments = pa.array([0, 1_500_000_000_123_456_789, None], pa.timestamp("ns"))
     decimals = pa.array([decimal.Decimal("1.25"), None, decimal.Decimal("-3.00")])
@@ -231,7 +229,7 @@ def test_decimals_and_moments_are_stored_as_they_were(capsys: Any, tmp_path: Pat
     pq.write_table(
         table, source, store_decimal_as_integer=True, use_deprecated_int96_timestamps=True
     )
-    report = rewritten(capsys, source, "--output", tmp_path / "o")
+    report = rewritten(source, tmp_path / "o")
     assert read(tmp_path / "o").equals(table)
     kinds = [pq.read_metadata(files_of(tmp_path / "o")[0]).row_group(0).column(i) for i in (0, 1)]
     assert [kind.physical_type for kind in kinds] == ["INT32", "INT64"]
@@ -239,40 +237,32 @@ def test_decimals_and_moments_are_stored_as_they_were(capsys: Any, tmp_path: Pat
 
 
 def test_a_moment_that_does_not_fit_is_an_error_and_not_another_moment(
-    tmp_path: Path, capsys: Any
+    refused: Any, tmp_path: Path
 ) -> None:
     source = tmp_path / "a.parquet"
     far = pa.array([datetime.datetime(2500, 1, 1)], pa.timestamp("us"))
     pq.write_table(pa.table({"t": far}), source, use_deprecated_int96_timestamps=True)
-    assert main(["rewrite", str(source), "--output", str(tmp_path / "o")]) == 1
-    error = capsys.readouterr().err
+    error = refused(source, tmp_path / "o")
     assert "does not fit int64 nanoseconds" in error
     assert "column 't'" in error
     assert files_of(tmp_path / "o") == []
 
 
-def test_metadata_that_files_disagree_about(capsys: Any, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        table = pa.table({"x": [1]}, metadata={"owner": "me", "part": name})
-        pq.write_table(table, tmp_path / f"{name}.parquet")
-    more = pa.table({"x": pa.array([2])}, metadata={"extra": "yes"})
-    pq.write_table(more, tmp_path / "c.parquet")
-    report = rewritten(capsys, tmp_path / "*.parquet", "--output", tmp_path / "out" / "o")
-    assert report["differing_metadata"] == ["part"]
-    kept = pq.read_schema(files_of(tmp_path / "out")[0]).metadata
-    assert kept == {b"owner": b"me", b"part": b"a", b"extra": b"yes"}
-
-
-def test_a_column_that_may_be_null_in_one_file(capsys: Any, tmp_path: Path) -> None:
+def test_files_that_differ_in_metadata_and_nulls(rewritten: Any, tmp_path: Path) -> None:
     required = pa.schema([pa.field("x", pa.int64(), nullable=False)])
-    (tmp_path / "in").mkdir()
-    pq.write_table(pa.table({"x": [1, 2]}, schema=required), tmp_path / "in" / "a.parquet")
-    pq.write_table(pa.table({"x": [None, 3]}), tmp_path / "in" / "b.parquet")
-    rewritten(capsys, tmp_path / "in", "--output", tmp_path / "o")
-    assert read(tmp_path / "o")["x"].to_pylist() == [1, 2, None, 3]
+    for name, values in (("a", [1, 2]), ("b", [3])):
+        table = pa.table({"x": values}, required.with_metadata({"owner": "me", "part": name}))
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    more = pa.table({"x": pa.array([None, 4])}, metadata={"extra": "yes"})
+    pq.write_table(more, tmp_path / "c.parquet")
+    report = rewritten(tmp_path / "*.parquet", tmp_path / "out" / "o")
+    assert report["differing_metadata"] == ["part"]
+    found = read(tmp_path / "out")
+    assert found.schema.metadata == {b"owner": b"me", b"part": b"a", b"extra": b"yes"}
+    assert found["x"].to_pylist() == [1, 2, 3, None, 4]
 
 
-def test_keys_of_directories_stay(capsys: Any, tmp_path: Path) -> None:
+def test_keys_of_directories_stay(rewritten: Any, refused: Any, tmp_path: Path) -> None:
     for year in (2023, 2024):
         folder = tmp_path / "in" / f"year={year}"
         folder.mkdir(parents=True)
@@ -280,29 +270,29 @@ def test_keys_of_directories_stay(capsys: Any, tmp_path: Path) -> None:
             table = pa.table({"x": np.arange(100) + 1000 * part + year})
             pq.write_table(table, folder / f"{part}.parquet")
     more = ("--row-group-rows", 50, "--row-groups-per-file", 3)
-    rewritten(capsys, tmp_path / "in", "--output", tmp_path / "o", *more)
+    rewritten(tmp_path / "in", tmp_path / "o", *more)
     for year in (2023, 2024):
         assert read(tmp_path / "o" / f"year={year}").equals(read(tmp_path / "in" / f"year={year}"))
     assert len(files_of(tmp_path / "o")) == 4
-    arguments = ["rewrite", str(tmp_path / "in"), "--output", str(tmp_path / "p"), "--shuffle"]
-    assert main(arguments) == 1
-    assert "key=value directories" in capsys.readouterr().err
+    assert "key=value directories" in refused(tmp_path / "in", tmp_path / "p", "--shuffle")
 
 
-def test_the_key_of_a_single_directory_stays_too(capsys: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "in" / "year=2023"
-    folder.mkdir(parents=True)
-    pq.write_table(pa.table({"x": [1, 2]}), folder / "a.parquet")
-    rewritten(capsys, tmp_path / "in", "--output", tmp_path / "o")
+@pytest.mark.parametrize(
+    ("source", "output", "options"),
+    [("in", "o", ()), ("in/year=2023", "o/year=2023", ["--shuffle"])],
+)
+def test_the_key_of_a_single_directory_stays_too(
+    rewritten: Any, tmp_path: Path, source: str, output: str, options: Any
+) -> None:
+    (tmp_path / "in" / "year=2023").mkdir(parents=True)
+    pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "in" / "year=2023" / "a.parquet")
+    rewritten(tmp_path / source, tmp_path / output, *options)
     (written,) = files_of(tmp_path / "o")
     assert written.parent == tmp_path / "o" / "year=2023"
-    rewritten(capsys, folder, "--output", tmp_path / "p" / "year=2023", "--shuffle")
-    (written,) = files_of(tmp_path / "p")
-    assert written.parent == tmp_path / "p" / "year=2023"
 
 
 def test_metadata_and_lists_of_files_that_pyarrow_did_not_write(
-    capsys: Any, tmp_path: Path
+    rewritten: Any, tmp_path: Path
 ) -> None:
     """Of files without its own schema; lists whose items have another name than its own."""
     kind = pa.list_(pa.field("array", pa.int64()))
@@ -313,7 +303,7 @@ def test_metadata_and_lists_of_files_that_pyarrow_did_not_write(
     ) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({"org.apache.spark.version": "3.5.5"})
-    report = rewritten(capsys, source, "--output", tmp_path / "o")
+    report = rewritten(source, tmp_path / "o")
     assert same(read(tmp_path / "o"), pq.read_table(source))
     metadata = pq.read_metadata(files_of(tmp_path / "o")[0])
     assert metadata.metadata == {b"org.apache.spark.version": b"3.5.5"}
@@ -346,7 +336,10 @@ sys.exit(main(sys.argv[3:]))
 def run_until(
     number: signal.Signals, step: int, *arguments: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a rewrite that gets a signal at a step: a row group written, or a file named."""
+    """Run a rewrite that gets a signal at a step: a row group written, or a file named.
+
+    The first step finds out the schema.
+    """
     command = [sys.executable, "-c", KILLED, str(step), str(int(number)), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
@@ -354,15 +347,14 @@ def run_until(
 @pytest.mark.parametrize(
     ("shuffle", "steps"),
     # With --shuffle: at a slice, at a row group of the first file, when the second is named.
-    [(False, (5, 6)), (True, (3, 5, 9))],
+    [(False, (6, 7)), (True, (4, 6, 10))],
 )
 @pytest.mark.long
 def test_killed_and_gone_on_with(
-    capsys: Any, data: Any, tmp_path: Path, shuffle: bool, steps: Any
+    rewritten: Any, data: Any, tmp_path: Path, shuffle: bool, steps: Any
 ) -> None:
-    more = ["--row-group-rows", 300, "--row-groups-per-file", 4, "--max-memory", "2MiB"]
-    more += ["--shuffle", "--seed", 5] if shuffle else []
-    rewritten(capsys, data, "--output", tmp_path / "whole", *more)
+    more = (*SMALL, "--max-memory", "2MiB", *(("--shuffle", "--seed", 5) if shuffle else ()))
+    rewritten(data, tmp_path / "whole", *more)
     output = tmp_path / "killed"
     seen: dict[str, tuple[int, int]] = {}
     for step in steps:
@@ -378,77 +370,64 @@ def test_killed_and_gone_on_with(
             )
     assert len(seen) >= 1
     assert len(seen) < 4
-    report = rewritten(capsys, data, "--output", output, *more)
+    report = rewritten(data, output, *more)
     assert report["files_resumed"] == len(seen)
     assert read(output).equals(read(tmp_path / "whole"))
     assert names_in(output) == names_in(tmp_path / "whole")
-    again = rewritten(capsys, data, "--output", output, *more)
+    again = rewritten(data, output, *more)
     assert again["files_resumed"] == 4
 
 
 @pytest.mark.long
 def test_ctrl_c_ends_cleanly(data: Any, tmp_path: Path) -> None:
-    more = ("--row-group-rows", 300, "--row-groups-per-file", 4)
-    done = run_until(signal.SIGINT, 7, "rewrite", data, "--output", tmp_path / "o", *more)
+    done = run_until(signal.SIGINT, 8, "rewrite", data, "--output", tmp_path / "o", *SMALL)
     assert done.returncode == 130
     assert done.stdout == ""
     assert done.stderr == "torchparquet: interrupted\n"
     assert names_in(tmp_path / "o") == [JOURNAL, "part-00000.parquet"]
 
 
-def test_another_rewrite_is_not_gone_on_with(capsys: Any, data: Any, tmp_path: Path) -> None:
+def test_another_rewrite_is_not_gone_on_with(
+    rewritten: Any, refused: Any, data: Any, tmp_path: Path
+) -> None:
     output = tmp_path / "o"
-    rewritten(capsys, data, "--output", output)
+    rewritten(data, output)
     before = {path: path.read_bytes() for path in files_of(output)}
-    assert main(["rewrite", str(data), "--output", str(output), "--codec", "lz4"]) == 1
-    assert "with codec=None, not 'lz4'" in capsys.readouterr().err
-    one = str(files_of(data)[0])
-    assert main(["rewrite", one, "--output", str(output)]) == 1
-    assert "other input files" in capsys.readouterr().err
+    assert "with codec=None, not 'lz4'" in refused(data, output, "--codec", "lz4")
+    assert "other input files" in refused(files_of(data)[0], output)
     assert {path: path.read_bytes() for path in files_of(output)} == before
 
 
-def test_a_directory_with_something_else_is_left_alone(
-    capsys: Any, data: Any, tmp_path: Path
-) -> None:
+def test_directories_of_others_are_left_alone(refused: Any, data: Any, tmp_path: Path) -> None:
+    """A data set with its output within would have every row twice."""
     (tmp_path / "kept.txt").write_text("mine")
-    assert main(["rewrite", str(data), "--output", str(tmp_path)]) == 1
-    assert "holds 'kept.txt'" in capsys.readouterr().err
+    assert "holds 'kept.txt'" in refused(data, tmp_path)
     assert names_in(tmp_path) == ["kept.txt"]
-    assert main(["rewrite", str(data), "--output", str(data)]) == 1
-    assert "must not hold the input" in capsys.readouterr().err
-
-
-def test_output_within_the_input(capsys: Any, data: Any, tmp_path: Path) -> None:
-    """A data set of that directory would have every row twice."""
-    assert main(["rewrite", str(data), "--output", str(data / "new" / "o")]) == 1
-    assert "must not be in a directory of the input" in capsys.readouterr().err
+    assert "must not hold the input" in refused(data, data)
+    assert "must not be in a directory of the input" in refused(data, data / "new" / "o")
     assert not (data / "new").exists()
 
 
-def test_two_at_once(capsys: Any, data: Any, tmp_path: Path) -> None:
+def test_two_at_once(refused: Any, data: Any, tmp_path: Path) -> None:
     with LocalOutput(tmp_path / "o").locked():
-        assert main(["rewrite", str(data), "--output", str(tmp_path / "o")]) == 1
-    assert "another rewrite" in capsys.readouterr().err
+        assert "another rewrite" in refused(data, tmp_path / "o")
 
 
 # Failures
 
 
-def test_files_with_different_columns(capsys: Any, tmp_path: Path) -> None:
+def test_files_with_different_columns(refused: Any, tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1], "y": [1]}), tmp_path / "a.parquet")
     for other in ({"x": [1]}, {"y": [1], "x": [1]}, {"x": [1], "y": ["a"]}):
         pq.write_table(pa.table(other), tmp_path / "b.parquet")
-        files = str(tmp_path / "*.parquet")
-        assert main(["rewrite", files, "--output", str(tmp_path / "o")]) == 1
-        error = capsys.readouterr().err
+        error = refused(tmp_path / "*.parquet", tmp_path / "o")
         assert "a.parquet" in error
         assert "b.parquet" in error
 
 
 @pytest.mark.parametrize("shuffle", [[], ["--shuffle"]])
 def test_damage_is_named_and_nothing_of_it_gets_a_name(
-    capsys: Any, tmp_path: Path, shuffle: list[Any]
+    refused: Any, tmp_path: Path, shuffle: list[Any]
 ) -> None:
     path = tmp_path / "a.parquet"
     table = pa.table({"x": np.random.default_rng(0).random(3000)})
@@ -458,9 +437,7 @@ def test_damage_is_named_and_nothing_of_it_gets_a_name(
     content[page.end - 9] ^= 1
     path.write_bytes(content)
     output = tmp_path / "o"
-    more = ["--row-group-rows", "500", "--row-groups-per-file", "1"]
-    assert main(["rewrite", str(path), "--output", str(output), *more, *shuffle]) == 1
-    error = capsys.readouterr().err
+    error = refused(path, output, "--row-group-rows", 500, "--row-groups-per-file", 1, *shuffle)
     assert f"{str(path)!r}, row group 1" in error
     assert "checksum" in error.lower()
     for written in files_of(output):
@@ -471,42 +448,38 @@ def test_damage_is_named_and_nothing_of_it_gets_a_name(
         )
 
 
-def test_a_column_to_encode_that_is_not_there(capsys: Any, data: Any, tmp_path: Path) -> None:
-    arguments = ["--output", str(tmp_path / "o"), "--encoding", "nothing=plain"]
-    assert main(["rewrite", str(data), *arguments]) == 1
-    assert "no such column to encode: ['nothing']" in capsys.readouterr().err
-
-
-def test_an_encoding_that_a_column_cannot_have(capsys: Any, data: Any, tmp_path: Path) -> None:
-    arguments = ["--output", str(tmp_path / "o"), "--encoding"]
-    assert main(["rewrite", str(data), *arguments, "text=delta_binary_packed"]) == 1
-    error = capsys.readouterr().err
+def test_an_encoding_that_a_column_cannot_have(
+    rewritten: Any, refused: Any, data: Any, tmp_path: Path
+) -> None:
+    output = tmp_path / "o"
+    error = refused(data, output, "--encoding", "nothing=plain")
+    assert "no such column to encode: ['nothing']" in error
+    error = refused(data, output, "--encoding", "text=delta_binary_packed")
     assert "column 'text' cannot be encoded as delta_binary_packed" in error
-    assert names_in(tmp_path / "o") == []
+    assert names_in(output) == []
     # So that the directory serves the next try.
-    rewritten(capsys, data, *arguments, "text=delta_byte_array")
+    rewritten(data, output, "--encoding", "text=delta_byte_array")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]"])
-def test_a_damaged_journal_is_named(capsys: Any, data: Any, tmp_path: Path, text: str) -> None:
-    rewritten(capsys, data, "--output", tmp_path / "o")
+def test_a_damaged_journal_is_named(
+    rewritten: Any, refused: Any, data: Any, tmp_path: Path, text: str
+) -> None:
+    rewritten(data, tmp_path / "o")
     (tmp_path / "o" / JOURNAL).write_text(text)
-    assert main(["rewrite", str(data), "--output", str(tmp_path / "o")]) == 1
-    error = capsys.readouterr().err
-    assert f"{JOURNAL}', the note of a rewrite, is damaged" in error
+    assert f"{JOURNAL}', the note of a rewrite, is damaged" in refused(data, tmp_path / "o")
 
 
-def test_a_row_group_that_does_not_fit_max_memory(capsys: Any, tmp_path: Path) -> None:
+def test_a_row_group_that_does_not_fit_max_memory(refused: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"x": np.random.default_rng(0).random(200_000)}), path)
-    arguments = ["--row-group-rows", "100000000", "--max-memory", "1MiB"]
-    assert main(["rewrite", str(path), "--output", str(tmp_path / "o"), *arguments]) == 1
-    assert "a row group must fit half" in capsys.readouterr().err
+    options = ("--row-group-rows", 100_000_000, "--max-memory", "1MiB")
+    assert "a row group must fit half" in refused(path, tmp_path / "o", *options)
 
 
 @pytest.mark.mostly_long(every=2)
 @pytest.mark.parametrize("shuffle", [[], ["--shuffle"]])
-def test_memory_is_bounded(capsys: Any, tmp_path: Path, shuffle: list[Any]) -> None:
+def test_memory_is_bounded(rewritten: Any, tmp_path: Path, shuffle: list[Any]) -> None:
     """A row group of 64 MB in memory, and 16 MiB to take."""
     path = tmp_path / "a.parquet"
     num_rows = 1_000_000
@@ -519,7 +492,7 @@ def test_memory_is_bounded(capsys: Any, tmp_path: Path, shuffle: list[Any]) -> N
     pa.set_memory_pool(pool)
     try:
         more = ("--max-memory", "16MiB", "--row-group-bytes", "4MiB", *shuffle)
-        rewritten(capsys, path, "--output", tmp_path / "o", *more)
+        rewritten(path, tmp_path / "o", *more)
     finally:
         pa.set_memory_pool(before)
     assert pool.max_memory() < 24 << 20

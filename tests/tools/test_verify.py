@@ -41,13 +41,19 @@ def make_files(root: Path, num_files: int = 3, **options: Any) -> list[Path]:
     return paths
 
 
-def verified(capsys: Any, *arguments: Any) -> Any:
-    code = main(["verify", *map(str, arguments), "--json"])
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    report = json.loads(captured.out)
-    assert report["holds"] is (code == 0)
-    return report
+@pytest.fixture
+def verified(capsys: Any) -> Any:
+    """Verify, and return a report that agrees with the exit code."""
+
+    def run(*arguments: object) -> Any:
+        code = main(["verify", *map(str, arguments), "--json"])
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        report = json.loads(captured.out)
+        assert report["holds"] is (code == 0)
+        return report
+
+    return run
 
 
 def places(report: Any) -> Any:
@@ -72,9 +78,9 @@ def flip(path: Path, row_group: int, column: str) -> None:
     path.write_bytes(content)
 
 
-def test_sound_files_hold(capsys: Any, tmp_path: Path) -> None:
+def test_sound_files_hold(verified: Any, tmp_path: Path) -> None:
     paths = make_files(tmp_path / "data")
-    report = verified(capsys, tmp_path / "data")
+    report = verified(tmp_path / "data")
     assert report["failures"] == []
     assert (report["files"], report["row_groups"], report["rows"]) == (3, 11, 2730)
     assert report["columns"] == 6
@@ -88,12 +94,14 @@ def test_sound_files_hold(capsys: Any, tmp_path: Path) -> None:
     assert report["pages"] == report["pages_with_checksum"] == pages
 
 
-def test_every_damaged_column_chunk_is_named_and_no_other(capsys: Any, tmp_path: Path) -> None:
+def test_every_damaged_column_chunk_is_named_and_no_other(
+    verified: Any, capsys: Any, tmp_path: Path
+) -> None:
     paths = make_files(tmp_path / "data")
     damaged = [(0, 1, "id"), (0, 1, "text"), (0, 2, "x"), (2, 0, "tags"), (2, 2, "big")]
     for file, row_group, column in damaged:
         flip(paths[file], row_group, column)
-    report = verified(capsys, tmp_path / "data")
+    report = verified(tmp_path / "data")
     assert places(report) == {(f"{file}.parquet", group, name) for file, group, name in damaged}
     assert all("checksum" in failure["error"].lower() for failure in report["failures"][:4])
     # Rows are dealt all the same.
@@ -104,14 +112,14 @@ def test_every_damaged_column_chunk_is_named_and_no_other(capsys: Any, tmp_path:
     assert "row group 1, column text" in " ".join(output.split())
 
 
-def test_files_that_cannot_be_opened_do_not_hide_others(capsys: Any, tmp_path: Path) -> None:
+def test_files_that_cannot_be_opened_do_not_hide_others(verified: Any, tmp_path: Path) -> None:
     paths = make_files(tmp_path / "data", 4)
     paths[0].write_bytes(b"")
     paths[1].write_bytes(paths[1].read_bytes()[:-20])
     flip(paths[3], 0, "id")
     empty = tmp_path / "data" / "9.parquet"
     pq.write_table(pq.read_table(paths[2]).slice(0, 0), empty)
-    report = verified(capsys, tmp_path / "data")
+    report = verified(tmp_path / "data")
     assert places(report) == {
         ("0.parquet", None, None),
         ("1.parquet", None, None),
@@ -122,62 +130,59 @@ def test_files_that_cannot_be_opened_do_not_hide_others(capsys: Any, tmp_path: P
 
 
 @pytest.mark.parametrize("column", ["x", "text"])
-def test_null_counts_of_footers_are_compared(capsys: Any, tmp_path: Path, column: str) -> None:
+def test_null_counts_of_footers_are_compared(verified: Any, tmp_path: Path, column: str) -> None:
     (path,) = make_files(tmp_path / "data", 1)
     content = path.read_bytes()
     index = {"x": 1, "text": 3}[column]
     statistics = thrift_bytes.column_metadata(content, 1, index)[12]
     count = statistics[3]
     path.write_bytes(thrift_bytes.replaced(content, count, count.value + 1))
-    assert pq.read_metadata(path).row_group(1).column(index).statistics.null_count == (
-        count.value + 1
-    )
-    report = verified(capsys, path)
+    report = verified(path)
     assert places(report) == {("0.parquet", 1, column)}
     assert f"the footer claims {count.value + 1} nulls" in report["failures"][0]["error"]
 
 
-def test_files_that_are_no_data_set_together(capsys: Any, tmp_path: Path) -> None:
+def test_files_that_are_no_data_set_together(verified: Any, tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"y": ["a"]}), tmp_path / "b.parquet")
-    report = verified(capsys, tmp_path)
+    report = verified(tmp_path)
     assert not report["holds"]
     assert report["rows"] == 3
-    assert verified(capsys, tmp_path, "--no-audit")["holds"]
+    assert verified(tmp_path, "--no-audit")["holds"]
 
 
 @pytest.mark.parametrize("even", ["split", "drop", "pad", "none"])
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_every_row_exactly_once_in_any_world(
-    capsys: Any, tmp_path: Path, even: str, shuffle: bool
+    verified: Any, tmp_path: Path, even: str, shuffle: bool
 ) -> None:
     data = id_files(tmp_path / "data", [70, 33, 50], [1, 90], [64])
     worlds = (1, 2, 3, 7)
     arguments = [data, "--no-decode", "--even", even, "--batch-size", 16, "--num-workers", 2]
     arguments += [part for world in worlds for part in ("--world-size", world)]
-    report = verified(capsys, *arguments, *(["--shuffle"] if shuffle else []))
+    report = verified(*arguments, *(["--shuffle"] if shuffle else []))
     assert report["holds"]
     for audit, world in zip(report["audits"], worlds, strict=True):
         assert (audit["world_size"], audit["num_workers"]) == (world, 2)
         assert audit["num_distinct"] == 308 - audit["planned_left_out"]
         assert audit["num_repeats"] == audit["planned_repeats"]
-        if even in ("split", "none", "pad"):
-            assert audit["num_distinct"] == 308
-        if even == "none":
-            assert audit["num_repeats"] == 0
+        assert audit["num_distinct"] == 308 or even == "drop"
+        assert audit["num_repeats"] == 0 or even != "none"
 
 
-def test_the_audit_finds_what_is_dealt_twice(capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_audit_finds_what_is_dealt_twice(
+    verified: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
     data = id_files(tmp_path / "data", [70, 33], [50])
     whole = EpochPlan.share
     monkeypatch.setattr(EpochPlan, "share", lambda self, index: whole(self, 0))
-    report = verified(capsys, data, "--world-size", 2, "--even", "none", "--batch-size", 10)
+    report = verified(data, "--world-size", 2, "--even", "none", "--batch-size", 10)
     assert not report["holds"]
     assert any("missing" in fault for fault in report["audits"][0]["faults"])
     assert any("more than once" in fault for fault in report["audits"][0]["faults"])
 
 
-def test_flipped_bytes_end_in_failures_not_in_tracebacks(capsys: Any, tmp_path: Path) -> None:
+def test_flipped_bytes_end_in_failures_not_in_tracebacks(verified: Any, tmp_path: Path) -> None:
     """Bytes flipped anywhere in pages without checksums: an answer, whatever it is."""
     (path,) = make_files(tmp_path / "data", 1, write_page_checksum=False, compression="none")
     content = path.read_bytes()
@@ -187,39 +192,34 @@ def test_flipped_bytes_end_in_failures_not_in_tracebacks(capsys: Any, tmp_path: 
         for place in rng.integers(4, len(content) - 2000, 5).tolist():
             changed[place] ^= int(rng.integers(1, 256))
         path.write_bytes(changed)
-        report = verified(capsys, path, "--no-audit")
+        report = verified(path, "--no-audit")
         for failure in report["failures"]:
             assert failure["path"] == str(path)
             assert failure["error"]
 
 
-def test_a_footer_that_denies_its_rows(capsys: Any, tmp_path: Path) -> None:
+def test_a_footer_that_denies_its_rows(verified: Any, tmp_path: Path) -> None:
     (path,) = make_files(tmp_path / "data", 1)
     content = path.read_bytes()
     count = thrift_bytes.footer(content)[3]
     path.write_bytes(thrift_bytes.replaced(content, count, 0))
-    assert pq.read_metadata(path).num_rows == 0
-    report = verified(capsys, path)
+    report = verified(path)
     assert places(report) == {("0.parquet", None, None)}
     assert "not the sum of its row groups" in report["failures"][0]["error"]
     assert report["files_without_rows"] == []
 
 
-def test_sound_files_without_a_column_that_is_a_tensor_hold(capsys: Any, tmp_path: Path) -> None:
-    pq.write_table(
-        pa.table({"big": pa.array([1, 2], pa.decimal256(50, 2))}), tmp_path / "a.parquet"
-    )
-    report = verified(capsys, tmp_path / "a.parquet")
+def test_sound_files_without_a_column_that_is_a_tensor_hold(verified: Any, tmp_path: Path) -> None:
+    table = pa.table({"big": pa.array([1, 2], pa.decimal256(50, 2))})
+    pq.write_table(table, tmp_path / "a.parquet")
+    report = verified(tmp_path / "a.parquet")
     assert (report["holds"], report["rows"], report["audits"]) == (True, 2, [])
     assert "no column can be read" in report["audits_left_out"]
 
 
 @pytest.mark.parametrize("wrong", [["--column", "none"], ["--shuffle-window", "5"]])
 def test_wrong_options_are_no_failure_of_files(
-    capsys: Any, tmp_path: Path, wrong: list[str]
+    error_of: Any, tmp_path: Path, wrong: list[str]
 ) -> None:
     (path,) = make_files(tmp_path / "data", 1)
-    assert main(["verify", str(path), "--json", *wrong]) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("torchparquet: error: ")
+    error_of("verify", path, "--json", *wrong)

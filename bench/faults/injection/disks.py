@@ -22,8 +22,9 @@ from faults.injection.judging import RIGHT, clear, judged, read_all
 from faults.injection.origin import origin_of
 from faults.injection.reading import CONFIGURATIONS, Collected, DifferenceError, oracle
 from faults.injection.shim import Call, Effect, Fault
-from torchparquet.tools.rewrite import Rewrite
-from torchparquet.tools.rewrite.layout import RewriteOptions
+from torchparquet.cli.arguments import Data
+from torchparquet.cli.rewrite import rewrite
+from torchparquet.cli.rewrite.writing import RewriteOptions
 
 _CALLS = (Call.OPEN, Call.WRITE, Call.RENAME, Call.CLOSE, Call.TRUNCATE)
 _MAX_CALLS = 25  # of each kind, drawn by the seed
@@ -69,14 +70,15 @@ class Writer:
 
     def _rewritten(self, *, shuffle: bool) -> None:
         output = self.place / "output"
+        data = Data([str(self.folder / "data")])
         options = RewriteOptions(row_group_rows=100, row_groups_per_file=3, shuffle=shuffle)
         try:
-            Rewrite([str(self.folder / "data")], output, options).run(lambda _: None)
+            rewrite(data, str(output), options)
         except OSError as error:
             clear(error, self.folder)
             shim.disarm()
             with _unlimited():
-                Rewrite([str(self.folder / "data")], output, options).run(lambda _: None)
+                rewrite(data, str(output), options)
                 self._check(output)
             raise
         self._check(output)

@@ -6,7 +6,8 @@ import difflib
 import functools
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -35,6 +36,26 @@ def checked_int(name: str, value: object, low: int, high: int, others: str = "")
     if value >= high:
         raise ValueError(f"{name} must be < {high}, got {value}")
     return int(value)
+
+
+def optional_int(name: str, value: object, low: int, high: int) -> int | None:
+    """Return None as it is, and anything else as `checked_int` does."""
+    return None if value is None else checked_int(name, value, low, high, " or None")
+
+
+def checked_word(name: str, value: Any, words: Iterable[str], others: str = "") -> str:
+    """Return `value`, which must be one of some words."""
+    known = tuple(words)
+    if value not in known:
+        listed_words = ", ".join(f'"{word}"' for word in known)
+        raise ValueError(f"{name} must be one of {listed_words}{others}; got {value!r}")
+    return str(value)
+
+
+def set_checked(options: object, **values: Any) -> None:
+    """Replace attributes of a frozen dataclass by what their checks have returned."""
+    for name, value in values.items():
+        object.__setattr__(options, name, value)
 
 
 def shown(value: object) -> str:
@@ -81,9 +102,14 @@ def shortened(items: Sequence[str]) -> str:
 
 
 def explaining_arguments(
-    **required: str,
+    groups: Mapping[str, type] | None = None, **required: str
 ) -> Callable[[Callable[_Given, _Result]], Callable[_Given, _Result]]:
-    """Return a decorator by which a call with wrong arguments says which ones to give."""
+    """Return a decorator by which a call with wrong arguments says which ones to give.
+
+    Args:
+        groups: Dataclasses of further options, by the argument that takes one.
+        required: How to give an argument that must be named, by its name.
+    """
 
     def decorate(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
         @functools.wraps(function)
@@ -94,7 +120,7 @@ def explaining_arguments(
                 # One that the function itself has raised has a further frame.
                 if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                     raise
-                text = _wrong_arguments(function, named, required)
+                text = _wrong_arguments(function, named, groups or {}, required)
                 raise TypeError(text or str(error)) from None
 
         return explained
@@ -103,15 +129,24 @@ def explaining_arguments(
 
 
 def _wrong_arguments(
-    function: Callable[..., Any], named: dict[str, Any], required: dict[str, str]
+    function: Callable[..., Any],
+    named: dict[str, Any],
+    groups: Mapping[str, type],
+    required: dict[str, str],
 ) -> str:
     """Return what is wrong with the arguments of a call; empty if that is not known."""
     known = [name for name in inspect.signature(function).parameters if name != "self"]
     of = function.__qualname__.removesuffix(".__init__")
+    grouped = {
+        given: f"{argument}={group.__name__}({field.name}=...)"
+        for argument, group in groups.items()
+        for field in fields(group)
+        for given in (field.name, f"{argument}_{field.name}")
+    }
     for name in named:
         if name not in known:
-            close = close_names(name, known)
-            meant = f"; did you mean {close[0]!r}" if close else ""
+            close = [grouped[name]] if name in grouped else map(repr, close_names(name, known))
+            meant = "".join(f"; did you mean {one}" for one in list(close)[:1])
             return f"{of} has no such argument{meant}: {name!r}"
     missing = [name for name in required if name not in named]
     if missing:

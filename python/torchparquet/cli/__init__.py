@@ -1,8 +1,6 @@
 """The command line `torchparquet`.
 
-Each command is a module of its name, imported when it is called. `tools` does the work. A module
-here parses the arguments and shows the result. Exit codes: 0 success, 1 failure, 2 wrong usage, 130
-interrupted.
+Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds the command, runs it, and turns what it raises into a line and an exit code."""
+"""The commands as one, and what becomes of their errors: a line and an exit code."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from types import FrameType
 from typing import Any
 
 import click
 
 from torchparquet import __version__
-from torchparquet.cli.arguments import DEBUG, Session
+from torchparquet.cli import bench, demo, inspect, plan, rewrite, verify
+from torchparquet.cli.arguments import DEBUG
 from torchparquet.errors import one_line, printable
 
-_COMMANDS = ("inspect", "plan", "verify", "bench", "rewrite", "demo")
+_COMMANDS = (inspect, plan, verify, bench, rewrite, demo)
 _FAILED, _WRONG_USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143
 
 
@@ -26,18 +26,9 @@ class _InterruptedError(Exception):
 
 
 class _Application(click.Group):
-    """The commands, each imported at its first use."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the help."""
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name; None if there is none."""
-        if cmd_name not in _COMMANDS:
-            return None
-        command: click.Command = import_module(f"torchparquet.cli.{cmd_name}").command
-        return command
+        return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -50,6 +41,7 @@ class _Application(click.Group):
 @click.group(
     cls=_Application,
     name="torchparquet",
+    commands={module.__name__.rpartition(".")[2]: module.command for module in _COMMANDS},
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -67,11 +59,11 @@ application.params.append(DEBUG)
 
 def run(arguments: Sequence[str] | None) -> int:
     """Run one command, and return its exit code."""
-    session = Session()
+    flags: set[str] = set()
     try:
         with _termination_unwinds():
             code: int | None = application.main(
-                arguments, prog_name="torchparquet", standalone_mode=False, obj=session
+                arguments, prog_name="torchparquet", standalone_mode=False, obj=flags
             )
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx is not None else "torchparquet"
@@ -83,7 +75,7 @@ def run(arguments: Sequence[str] | None) -> int:
         _say("interrupted")
         return _INTERRUPTED
     except Exception as error:
-        if session.debug:
+        if "debug" in flags:
             raise
         _say(f"error: {one_line(error)}")
         for note in getattr(error, "__notes__", ()):

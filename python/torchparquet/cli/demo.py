@@ -17,22 +17,14 @@ import click
 from rich.console import Console
 
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.manifest_reading import read_manifest
-from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.processors import num_processors
-from torchparquet.cli.arguments import (
-    batch_size_option,
-    number_option,
-    option,
-    report_command,
-    storage_option,
-)
-from torchparquet.tools.screen import counted, make_console, make_table, plain
+from torchparquet.cli import arguments
+from torchparquet.cli.arguments import Data
+from torchparquet.cli.screen import counted, make_console, plain, show_table
 
 _MAX_FEATURES = 16
 _MAX_LAST_LINES = 40
-_ROWS_PER_SCALE_FACTOR = 6_000_000
-_WRITTEN_BYTES_PER_ROW = 66
+_BYTES_PER_SCALE_FACTOR = 6_000_000 * 66
 _MAX_ROW_GROUP_BYTES = 64_000_000
 # Codec, encodings and number of row groups of each file, chosen so that whole row groups cannot
 # be dealt evenly.
@@ -57,7 +49,7 @@ def write_lineitem(directory: Path, scale_factor: float) -> Path:
             "or give paths of your own files"
         )
     directory.mkdir(parents=True, exist_ok=True)
-    part_bytes = scale_factor * _ROWS_PER_SCALE_FACTOR / len(_PARTS) * _WRITTEN_BYTES_PER_ROW
+    part_bytes = scale_factor * _BYTES_PER_SCALE_FACTOR / len(_PARTS)
     # Renamed when complete, so that no run takes the files of an interrupted one for data.
     with tempfile.TemporaryDirectory(prefix=".lineitem-", dir=directory) as unfinished:
         for number, (codec, encodings, num_row_groups) in enumerate(_PARTS, 1):
@@ -68,9 +60,7 @@ def write_lineitem(directory: Path, scale_factor: float) -> Path:
                 *(f"--parts={len(_PARTS)}", f"--part={number}", f"--row-group-bytes={group_bytes}"),
                 *([f"--column-encoding={encodings}"] if encodings else []),
             ]
-            done = subprocess.run(  # noqa: S603
-                command, capture_output=True, text=True, errors="replace", check=False
-            )
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace")  # noqa: S603
             if done.returncode != 0:
                 last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
                 raise RuntimeError(f"tpchgen-cli failed (exit code {done.returncode}): {last}")
@@ -104,11 +94,11 @@ def _run_ranks(directory: Path, num_ranks: int, is_quiet: bool, **job: Any) -> A
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
         *(f"--nproc-per-node={num_ranks}", f"--log-dir={directory}", "--redirects=2"),
-        *("-m", "torchparquet.tools.demo", str(directory)),
+        *("-m", "torchparquet.cli.demo_rank", str(directory)),
     ]
     # torch leaves caches in TMPDIR, which go with the job.
-    threads = str(max(1, num_processors() // num_ranks))
-    defaults = {"OMP_NUM_THREADS": threads, "GLOO_SOCKET_IFNAME": "lo"}
+    defaults = {"GLOO_SOCKET_IFNAME": "lo"}
+    defaults["OMP_NUM_THREADS"] = str(max(1, num_processors() // num_ranks))
     environment = {**defaults, **os.environ, "TMPDIR": str(directory)}
     output = subprocess.DEVNULL if is_quiet else None
     with (directory / "launcher.log").open("wb") as log:
@@ -118,19 +108,15 @@ def _run_ranks(directory: Path, num_ranks: int, is_quiet: bool, **job: Any) -> A
         finally:
             launcher.terminate()  # ends the ranks too
             launcher.wait()
-    if code != 0:
-        raise _failure(directory)
-    return json.loads((directory / "results").read_text())
-
-
-def _failure(directory: Path) -> RuntimeError:
+    if code == 0:
+        return json.loads((directory / "results").read_text())
     # Other ranks fail after the first one because they lose a peer.
     told = sorted(directory.glob("*.error"), key=lambda path: path.stat().st_mtime_ns)
     error = RuntimeError(told[0].read_text() if told else "the ranks failed without a message")
-    for log in [] if told else [*directory.rglob("stderr.log"), directory / "launcher.log"]:
-        lines = log.read_text(errors="replace").strip().splitlines()[-_MAX_LAST_LINES:]
+    for path in [] if told else [*directory.rglob("stderr.log"), directory / "launcher.log"]:
+        lines = path.read_text(errors="replace").strip().splitlines()[-_MAX_LAST_LINES:]
         error.add_note("\n".join(lines))
-    return error
+    raise error
 
 
 def _findings(report: dict[str, Any]) -> Iterator[tuple[bool, str]]:
@@ -150,14 +136,18 @@ def _findings(report: dict[str, Any]) -> Iterator[tuple[bool, str]]:
 
 
 def _show(console: Console, report: dict[str, Any]) -> None:
+    rows = [
+        [
+            str(epoch["epoch"] + 1),
+            *(rank[name] for name in ("rank", "rows", "row_groups", "steps")),
+            f"{rank['rows'] / rank['seconds']:,.0f}",
+            f"{rank['wait_seconds']:.2f} s",
+        ]
+        for epoch in report["epochs"]
+        for rank in epoch["ranks"]
+    ]
     headings = ("epoch", "rank", "rows", "row groups", "steps", "rows/s", "waited for data")
-    table = make_table("\nWhat each rank did", headings, left=0)
-    for epoch in report["epochs"]:
-        for rank in epoch["ranks"]:
-            counts = (f"{rank[name]:,}" for name in ("rank", "rows", "row_groups", "steps"))
-            speed, waited = rank["rows"] / rank["seconds"], rank["wait_seconds"]
-            table.add_row(str(epoch["epoch"] + 1), *counts, f"{speed:,.0f}", f"{waited:.2f} s")
-    console.print(table)
+    show_table(console, "\nWhat each rank did", headings, rows, left=0)
     first, last = (report["epochs"][at]["ranks"][0] for at in (0, -1))
     console.print(
         f"\nError of {plain(report['target'])}: {first['first_error']:,.4g} at first, "
@@ -166,16 +156,14 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     for epoch in report["epochs"]:
         for is_well, finding in _findings(epoch):
             console.print(f"{'[green]ok[/]   ' if is_well else '[red]FAIL[/] '} {plain(finding)}")
-    holds = "[bold]The audit holds.[/]" if report["holds"] else "[bold red]The audit FAILS.[/]"
-    console.print(holds)
+    console.print(f"[bold]The audit {'holds' if report['holds'] else '[red]FAILS[/]'}.[/]")
 
 
-@report_command(_show)
-@click.argument("paths", nargs=-1, metavar="[PATH...]")
-@number_option("--nproc", default=2, help="Ranks.")
-@number_option("--epochs", default=2)
-@batch_size_option
-@option(
+@arguments.report_command(_show, needs_paths=False)
+@arguments.number_option("--nproc", default=2, help="Ranks.")
+@arguments.number_option("--epochs", default=2)
+@arguments.batch_size_option
+@arguments.option(
     "--scale-factor",
     type=click.FloatRange(0, 1e6, min_open=True, max_open=True),
     default=0.1,
@@ -183,30 +171,24 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     help="Scale of the TPC-H data; 1 is six million rows.",
 )
 @click.option("--data-dir", metavar="DIR", help="Keep the TPC-H data here for the next time.")
-@storage_option
-@click.pass_context
 def command(
-    context: click.Context,
-    paths: tuple[str, ...],
-    nproc: int,
-    epochs: int,
-    batch_size: int,
-    scale_factor: float,
-    data_dir: str | None,
-    storage: StorageArguments,
+    data: Data, nproc: int, epochs: int, batch_size: int, scale_factor: float, data_dir: str | None
 ) -> dict[str, Any]:
     """Train under torchrun, and prove that every row was read once.
 
     The command reads your files, or else writes TPC-H's table lineitem and reads that.
     """
-    if paths and data_dir is not None:
+    if data.paths and data_dir is not None:
         raise click.UsageError("--data-dir keeps the TPC-H data, which PATH replaces")
     with tempfile.TemporaryDirectory(prefix="torchparquet-") as scratch:
-        found = paths or (str(write_lineitem(Path(data_dir or scratch), scale_factor)),)
-        manifest = read_manifest(found, storage=storage)
+        if not data.paths:
+            written = write_lineitem(Path(data_dir or scratch), scale_factor)
+            data = Data([str(written)], data.storage)
+        manifest = data.manifest()
         features, target = _columns_of(manifest)
-        directory, is_quiet = Path(scratch) / "job", context.params["as_json"]
+        directory = Path(scratch) / "job"
         directory.mkdir()
+        is_quiet = click.get_current_context().params["as_json"]
         make_console(stderr=is_quiet).print(
             f"[bold]Data[/]   {manifest.num_rows:,} rows in {counted(len(manifest.files), 'file')}"
             f" of {counted(manifest.num_row_groups, 'row group')}: {plain(manifest.files[0])}\n"
@@ -216,12 +198,12 @@ def command(
             directory,
             nproc,
             is_quiet,
-            paths=found,
+            paths=data.paths,
             features=features,
             target=target,
             num_epochs=epochs,
             batch_size=batch_size,
-            storage_options=storage.options,
+            storage_options=data.storage.options,
         )
     return {
         "files": len(manifest.files),

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
-from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import ANY_CHUNKS
-from torchparquet.cli.arguments import (
-    batch_size_option,
-    column_option,
-    num_workers_option,
-    open_dataset,
-    order_options,
-    paths_argument,
-    plot_option,
-    report_command,
-    world_size_option,
-)
-from torchparquet.tools.plan import plan_report
-from torchparquet.tools.screen import Panel, counted, draw, make_table, several, size
+from torchparquet._impl.plan.share import Share
+from torchparquet._impl.ranks.distribution import per_rank, prorated
+from torchparquet._impl.sequences.delivered_rows import first_windows
+from torchparquet.cli import arguments
+from torchparquet.cli.arguments import Data
+from torchparquet.cli.screen import Panel, counted, draw, several, show_table, size
 
 _MAX_TABLE_RANKS = 32
+_MAX_SAMPLED_ROWS = 4_000_000
 
 
 def _show(console: Console, report: dict[str, Any]) -> None:
@@ -38,23 +34,26 @@ def _show(console: Console, report: dict[str, Any]) -> None:
             f"{what}: {counted(packed['documents'], of)}, "
             f"{counted(packed['tokens'], 'token')}, {padding:.2%} padding"
         )
-    num_workers = report["num_workers"]
+    num_workers, all_ranks = report["num_workers"], report["ranks"]
     readers = f"{num_workers} workers each" if num_workers > 1 else "one reader each"
     ranks = counted(report["world_size"], "rank")
-    console.print(f"epoch {report['epoch']}, {ranks}, {readers}, {_windows(report)}\n")
-    units = several(unit)
-    tokens = () if packed is None else ("tokens",)
+    window, window_rows = report["shuffle_window"], report["window_rows"]
+    bound = [] if window == ANY_CHUNKS else [counted(window, "row group")]
+    bound += [f"at most {window_rows:,} rows"] if window_rows else []
+    windows = f"windows of {', '.join(bound)}" if window else "no shuffle windows"
+    console.print(f"epoch {report['epoch']}, {ranks}, {readers}, {windows}\n")
+    units, tokens = several(unit), () if packed is None else ("tokens",)
+    rows: list[list[object]] = []
+    for rank in all_ranks[:_MAX_TABLE_RANKS]:
+        for worker in [None, *(rank["workers"] if num_workers > 1 else [])]:
+            of = rank if worker is None else worker
+            name = f"{rank['rank']}" + ("" if worker is None else f", worker {of['worker']}")
+            counts = [of["row_groups"], of["rows"], size(of["bytes"]), of["steps"]]
+            rows.append([name, *counts, *(of[count] for count in tokens)])
     headings = ("rank", "row groups", units, "size", "steps", *tokens)
-    table = make_table("What each rank reads", headings)
-    for rank in report["ranks"][:_MAX_TABLE_RANKS]:
-        workers = rank["workers"] if num_workers > 1 else []
-        names = [f"{rank['rank']}", *(f"{rank['rank']}, worker {of['worker']}" for of in workers)]
-        for name, of in zip(names, [rank, *workers], strict=True):
-            counts = [f"{of[count]:,}" for count in ("row_groups", "rows", "steps", *tokens)]
-            table.add_row(name, *counts[:2], size(of["bytes"]), *counts[2:])
-    console.print(table)
-    if len(report["ranks"]) > _MAX_TABLE_RANKS:
-        more = len(report["ranks"]) - _MAX_TABLE_RANKS
+    show_table(console, "What each rank reads", headings, rows)
+    if len(all_ranks) > _MAX_TABLE_RANKS:
+        more = len(all_ranks) - _MAX_TABLE_RANKS
         console.print(f"and {counted(more, 'more rank')}, which --json lists")
     mixing = report["mixing"]
     noun = "rows" if unit == "batch" else units
@@ -71,40 +70,40 @@ def _unit_of(report: dict[str, Any]) -> str:
     return unit
 
 
-def _windows(report: dict[str, Any]) -> str:
-    window, rows = report["shuffle_window"], f"at most {report['window_rows']:,} rows"
-    if not window:
-        return "no shuffle windows"
-    if window == ANY_CHUNKS:
-        return f"windows of {rows}"
-    bound = f", {rows}" if report["window_rows"] else ""
-    return f"windows of {counted(window, 'row group')}{bound}"
-
-
-@report_command(_show)
-@paths_argument
-@batch_size_option
-@world_size_option
-@num_workers_option
-@column_option
-@order_options
-@plot_option
+@arguments.report_command(_show)
+@arguments.world_size_option
+@arguments.dataset_options
+@arguments.plot_option
 def command(
-    paths: tuple[str, ...],
-    storage: StorageArguments,
-    world_size: int,
-    num_workers: int,
-    columns: tuple[str, ...],
-    plot: str | None,
-    **order: Any,
+    data: Data, world_size: int, num_workers: int, plot: str | None, **order: Any
 ) -> dict[str, Any]:
     """Show the part of an epoch that each rank reads.
 
     The command also shows how well rows are mixed. It reads footers only, and the lengths of lists
     that are packed or batched by length.
     """
-    dataset = open_dataset(paths, columns, storage, world_size, **order)
-    report = plan_report(dataset, dataset.plan(order["epoch"], num_workers))
+    dataset = data.dataset(world_size, **order)
+    manifest, plan = dataset.manifest, dataset.plan(order["epoch"], num_workers)
+    options, packed = plan.options, manifest.packed
+    chosen = ("epoch", "seed", "even", "batch_size", "world_size", "num_workers")
+    report = {
+        "files": len(manifest.files),
+        "row_groups": manifest.num_row_groups,
+        "rows": manifest.num_rows,
+        "bytes": int(manifest.row_group_num_bytes.sum()),
+        **{name: getattr(options, name) for name in (*chosen, "shuffle_window", "window_rows")},
+        "ranks": _ranks(manifest, plan),
+        "mixing": _mixing(plan.share(0)),
+    }
+    if packed is not None:
+        if packed.unit == "batch":
+            report["batch_size"] = None
+        report["packed"] = {
+            "documents": int(packed.num_documents.sum()),
+            "tokens": int(packed.num_tokens.sum()),
+            "unit": packed.unit,
+            "places": int(packed.num_places.sum()),
+        }
     if plot is not None:
         ranks, units = report["ranks"], several(_unit_of(report))
         panels = [
@@ -114,3 +113,58 @@ def command(
         ]
         draw(plot, f"Epoch {report['epoch']}: {report['rows']:,} {units}", panels)
     return report
+
+
+def _mixing(share: Share) -> dict[str, Any]:
+    """Measure the mixing of a share, on whole windows of a few million rows from its start."""
+    rows = first_windows(share, _MAX_SAMPLED_ROWS)
+    looked_at = len(rows.row)
+    if share.batch_size is None:
+        bounds = np.cumsum(share.batch_sizes)
+        bounds = bounds[bounds <= looked_at]
+    else:
+        bounds = np.append(np.arange(share.batch_size, looked_at, share.batch_size), looked_at)
+    batches = np.split(rows.row_group, bounds)[: len(bounds)]
+    met = [len(np.unique(batch)) for batch in batches if len(batch)]
+    travelled = np.abs(rows.row_in_share - np.arange(looked_at))
+    return {
+        "row_groups_per_batch": float(np.mean(met)) if met else 0.0,
+        "rows_travelled": int(np.median(travelled)) if looked_at else 0,
+        "rows_looked_at": looked_at,
+    }
+
+
+def _ranks(manifest: Manifest, plan: EpochPlan) -> list[dict[str, Any]]:
+    """Return the amounts of each rank and of its workers."""
+    counts = plan.row_counts()
+    world_size, num_workers = plan.options.world_size, plan.options.num_workers
+    of_shares = {
+        "rows": plan.share_rows,
+        "bytes": prorated(manifest.row_group_num_bytes, manifest, plan, counts),
+    }
+    if manifest.packed is not None:
+        of_shares["tokens"] = prorated(manifest.packed.num_tokens, manifest, plan, counts)
+
+    def amounts(readers: int, steps: Any) -> list[dict[str, int]]:
+        # With canonical_world_size a rank has several shares, and one worker.
+        reader = np.arange(plan.num_shares) % readers
+        by_name = {
+            "row_groups": counts.row_groups_by(reader, readers).tolist(),
+            **{name: per_rank(of, readers) for name, of in of_shares.items()},
+            "steps": steps.tolist(),
+        }
+        return [{name: of[at] for name, of in by_name.items()} for at in range(readers)]
+
+    num_readers = world_size * num_workers
+    steps_of_workers = plan.share_steps.reshape(-1, num_readers).max(axis=0)
+    workers = amounts(num_readers, steps_of_workers)
+    return [
+        {
+            "rank": rank,
+            **of_rank,
+            "workers": [
+                {"worker": number, **of} for number, of in enumerate(workers[rank::world_size])
+            ],
+        }
+        for rank, of_rank in enumerate(amounts(world_size, plan.steps_per_rank()))
+    ]

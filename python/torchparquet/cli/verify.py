@@ -2,38 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import click
+import numpy as np
+import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 from rich.console import Console
 
+from torchparquet._impl.files.discovery import find_files
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.files.manifest_reading import walk_footers
+from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
+from torchparquet._impl.files.schemas import Schemas
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.reading.read_options import ReadOptions
-from torchparquet.cli.arguments import (
-    batch_size_option,
-    column_option,
-    num_workers_option,
-    number_option,
-    open_dataset,
-    order_options,
-    paths_argument,
-    report_command,
+from torchparquet._impl.reading.streams import StreamOpener
+from torchparquet._impl.reading.window_limits import window_memory
+from torchparquet.audit import SeenRows, audit_rows, row_ids_of
+from torchparquet.cli.arguments import Data, dataset_options, number_option, report_command
+from torchparquet.cli.columns import (
+    ColumnFacts,
+    null_count,
+    page_headers,
+    read_footer,
+    tensor_of,
 )
-from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError, one_line
-from torchparquet.tools.screen import counted, plain, progress, several
-from torchparquet.tools.tensors import tensor_of
-from torchparquet.tools.verify import (
-    Findings,
-    audit_world,
-    failure_of,
-    open_files,
-    paths_of,
-    verify_file,
+from torchparquet.cli.screen import Advance, counted, plain, progress, several
+from torchparquet.dataset import ParquetDataset
+from torchparquet.errors import (
+    CorruptFileError,
+    EncryptedFileError,
+    SchemaMismatchError,
+    UnsupportedColumnError,
+    one_line,
 )
 
+_BATCH_ROWS = 8192
+_BATCHES_IN_MEMORY = 8
 _NO_TENSORS = "no column can be read as a tensor, so no rank reads rows"
+
+Failure = dict[str, Any]
 
 
 def _show(console: Console, report: dict[str, Any]) -> None:
@@ -92,27 +105,17 @@ def _show_audit(console: Console, audit: dict[str, Any]) -> None:
 
 
 @report_command(_show)
-@paths_argument
-@batch_size_option
 @number_option(
-    "--world-size",
-    "world_sizes",
-    default=(1,),
-    multiple=True,
-    help="Ranks; may be repeated.",
+    *("--world-size", "world_sizes"), default=(1,), multiple=True, help="Ranks; may be repeated."
 )
-@num_workers_option
-@column_option
-@order_options
+@dataset_options
 @number_option("--num-threads", most=1024, help="Decode threads.")
 @click.option("--no-decode", is_flag=True, help="Check only which rows each rank reads.")
 @click.option("--no-audit", is_flag=True, help="Only decode.")
 def command(
-    paths: tuple[str, ...],
-    storage: StorageArguments,
+    data: Data,
     world_sizes: tuple[int, ...],
     num_workers: int,
-    columns: tuple[str, ...],
     num_threads: int | None,
     no_decode: bool,
     no_audit: bool,
@@ -127,48 +130,239 @@ def command(
     """
     options = ReadOptions(num_threads, order["max_memory"], pin_memory=False)
     with progress("footers", None) as advance:
-        manifests, without_rows, failures = open_files(paths, advance, storage)
-    found = Findings(failures=failures)
-    num_files = len(manifests) + len(without_rows) + len(failures)
+        manifests, without_rows, failures = _open_files(data, advance)
     num_rows = sum(manifest.num_rows for manifest in manifests)
-    audits: list[dict[str, Any]] = []
-    left_out = None
+    report: dict[str, Any] = {
+        "files": len(manifests) + len(without_rows) + len(failures),
+        "files_without_rows": without_rows,
+        "row_groups": sum(manifest.num_row_groups for manifest in manifests),
+        "rows": 0,
+        "columns": 0,
+        "columns_by_pyarrow": [],
+        "pages": 0,
+        "pages_with_checksum": 0,
+        "failures": failures,
+        "decoded": not no_decode,
+        "audits": [],
+        "audits_left_out": None,
+    }
     # First, so that wrong options fail before everything is decoded.
     if manifests and not no_audit:
-        files, reach = paths_of(manifests)
+        first = manifests[0].files[0]
         try:
             with progress("dealing", num_rows * len(world_sizes)) as advance:
                 for world_size in world_sizes:
-                    dataset = open_dataset(files, columns, reach, world_size, **order)
+                    dataset = _same_files(data, manifests).dataset(world_size, **order)
                     plan = dataset.plan(order["epoch"], num_workers)
-                    audits.append(audit_world(dataset, plan, options, advance))
+                    audit = _audit_world(dataset, plan, options, advance)
+                    report["audits"].append(audit)
         except SchemaMismatchError as error:
             # Files that disagree are no data set.
-            failures.append(failure_of(manifests[0].files[0], error))
+            failures.append(_failure(first, error))
         except UnsupportedColumnError as error:
-            if columns or order["pack"]:
+            if data.columns or order["pack"]:
                 raise
-            text = f"files have no columns in common: {one_line(error)}"
-            if _is_readable(manifests):
-                failures.append(failure_of(manifests[0].files[0], text))
+            leaves = ((leaf, one) for one in manifests for leaf in one.schemas[0])
+            if any(tensor_of(leaf.path, one)[1] is not None for leaf, one in leaves):
+                text = f"files have no columns in common: {one_line(error)}"
+                failures.append(_failure(first, text))
             else:
-                left_out = _NO_TENSORS
+                report["audits_left_out"] = _NO_TENSORS
     with progress("decoding", num_rows) as advance:
         for manifest in () if no_decode else manifests:
-            verify_file(manifest, options, found, advance)
+            try:
+                _FileDecoder(manifest, options).check(report, advance)
+            except (CorruptFileError, EncryptedFileError) as error:
+                advance(manifest.num_rows)
+                failures.append(_failure(manifest.files[0], error))
+    report["holds"] = not failures and not any(audit["faults"] for audit in report["audits"])
+    return report
+
+
+def _failure(
+    path: str, error: object, row_group: int | None = None, column: str | None = None
+) -> Failure:
+    """Return a fault of a file as JSON values; the row group is counted within the file."""
+    text = one_line(error) if isinstance(error, Exception) else error
+    return {"path": path, "row_group": row_group, "column": column, "error": text}
+
+
+def _open_files(data: Data, advance: Advance) -> tuple[list[Manifest], list[str], list[Failure]]:
+    """Read the footer of each file by itself."""
+    manifests, without_rows, failures = [], [], []
+    found = find_files(list(data.paths), data.storage, empty_files=True)
+    for number, path in enumerate(found.paths):
+        try:
+            manifests.append(walk_footers(found.only(number))[0])
+        except OSError as error:
+            failures.append(_failure(path, error))
+        except ValueError:
+            # The manifest refuses a sound file without rows.
+            without_rows.append(path)
+        advance(1)
+    return manifests, without_rows, failures
+
+
+def _same_files(data: Data, manifests: Sequence[Manifest]) -> Data:
+    """Return the files of manifests as arguments."""
+    store = manifests[0].listing.store
+    if store is None:
+        return Data([manifest.files[0] for manifest in manifests], NO_STORAGE, data.columns)
+    names = [manifest.listing.names[0] for manifest in manifests]
+    return Data(names, StorageArguments(filesystem=store.filesystem), data.columns)
+
+
+def _audit_world(
+    dataset: ParquetDataset, plan: EpochPlan, options: ReadOptions, advance: Advance
+) -> dict[str, Any]:
+    """Let the native reader deal rows to every rank and worker, without values, and audit them."""
+    of, packed = plan.options, dataset.manifest.packed
+    source = StreamOpener(dataset.manifest, (), options, True, of.even == "pad")
+    faults, runs, steps = [], [], []
+    for rank in range(of.world_size):
+        seen, batches = SeenRows(), 0
+        for worker in range(of.num_workers):
+            shares = [plan.share(index) for index in of.shares_of(rank, worker)]
+            planned, own = max(share.num_steps for share in shares), 0
+            with closing(source.open(shares, 1)) if planned else nullcontext(()) as stream:
+                for batch in stream:
+                    seen.add_batch(batch)
+                    own += 1
+                    advance(len(batch["row.id"]))
+            if own != planned:
+                reader = f"rank {rank}, worker {worker}"
+                faults.append(f"{reader}: {own:,} batches were delivered, {planned:,} planned")
+            batches += own
+        steps.append(batches)
+        runs.append(seen.runs())
+    if not of.steps_may_differ and of.num_workers == 1 and len(set(steps)) > 1:
+        faults.append(f"ranks take {min(steps):,} to {max(steps):,} steps")
+    audit = audit_rows(plan, row_ids_of(dataset.manifest), runs)
     return {
-        "files": num_files,
-        "files_without_rows": without_rows,
-        "row_groups": sum(manifest.num_row_groups for manifest in manifests),
-        **asdict(found),
-        "decoded": not no_decode,
-        "audits": audits,
-        "audits_left_out": left_out,
-        "holds": not failures and not any(audit["faults"] for audit in audits),
+        "world_size": of.world_size,
+        "num_workers": of.num_workers,
+        "even": of.even,
+        "seed": of.seed,
+        **audit,
+        "unit": "row" if packed is None else packed.unit,
+        "num_tokens": None if packed is None else int(packed.num_tokens.sum()),
+        "least_steps": min(steps),
+        "most_steps": max(steps),
+        "faults": faults + audit["faults"],
     }
 
 
-def _is_readable(manifests: list[Manifest]) -> bool:
-    """Return whether a column of a file can be read as a tensor."""
-    leaves = ((leaf, one) for one in manifests for leaf in one.schemas[0])
-    return any(tensor_of(leaf.path, one)[1] is not None for leaf, one in leaves)
+class _FileDecoder:
+    """Decodes one file as a whole, or piece by piece if that fails; columns are numbers."""
+
+    def __init__(self, manifest: Manifest, options: ReadOptions) -> None:
+        """Read the footer."""
+        (self._path,) = manifest.files
+        self._manifest, self._options = manifest, options
+        metadata = read_footer(self._path, manifest.listing)
+        self._groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+        self._leaves = manifest.schemas[int(manifest.file_schema[0])]
+        # Numbers are names too: a column "a.valid" would collide with the mask of "a".
+        schemas = Schemas(manifest)
+        made = [tensor_of(leaf.path, schemas)[1] for leaf in self._leaves]
+        self._fields = {at: replace(of, name=str(at)) for at, of in enumerate(made) if of}
+        self._others = [at for at, of in enumerate(made) if not of]
+
+    def check(self, report: dict[str, Any], advance: Advance) -> None:
+        """Decode everything, and add what is found."""
+        manifest = self._manifest
+        left = manifest.num_rows
+
+        def forward(rows: int) -> None:
+            nonlocal left
+            left -= rows
+            advance(rows)
+
+        failures = self._failures(list(self._fields), range(manifest.num_row_groups), forward)
+        advance(left)
+        failures += self._failures_by_pyarrow()
+        pages = ColumnFacts()
+        try:
+            with manifest.listing.open(self._path) as file:
+                for number, group in enumerate(self._groups):
+                    where = f"{self._path!r}, row group {number}"
+                    for headers in page_headers(file, where, group, self._leaves):
+                        pages.add_pages(headers)
+        except OSError as error:
+            failures = failures or [_failure(self._path, error)]
+        others = (self._leaves[index].path for index in self._others)
+        names = dict.fromkeys([*report["columns_by_pyarrow"], *others])
+        report["failures"] += failures
+        report["rows"] += manifest.num_rows
+        report["columns"] = max(report["columns"], len(self._leaves))
+        report["columns_by_pyarrow"] = list(names)
+        report["pages"] += pages.num_pages
+        report["pages_with_checksum"] += pages.num_checksums
+
+    def _failures(
+        self, columns: Sequence[int], groups: Sequence[int], advance: Advance = lambda _: None
+    ) -> list[Failure]:
+        """Decode columns of row groups; what fails is decoded piece by piece, to name its place."""
+        try:
+            faults = list(self._faults(columns, groups, advance))
+        except Exception as error:  # whatever fails, its row group names it
+            path = self._leaves[columns[0]].path if len(columns) == 1 else None
+            faults = [(path, one_line(error))]
+        if not faults:
+            return []
+        if len(groups) > 1:
+            parts = [self._failures(columns, [group]) for group in groups]
+        else:
+            parts = [self._failures([column], groups) for column in columns if len(columns) > 1]
+        at = int(self._manifest.row_group_in_file[groups[0]]) if len(groups) == 1 else None
+        # A fault that no part shows alone concerns the whole.
+        return [failure for part in parts for failure in part] or [
+            _failure(self._path, text, at, column) for column, text in faults
+        ]
+
+    def _faults(
+        self, columns: Sequence[int], groups: Sequence[int], advance: Advance
+    ) -> Iterator[tuple[str | None, str]]:
+        """Decode columns of row groups; yield each contradiction to the footer with its column."""
+        kept = np.isin(np.arange(self._manifest.num_row_groups), groups)
+        manifest = self._manifest.keep(kept)
+        if manifest.num_rows == 0 or not columns:
+            return
+        fields = tuple(self._fields[column] for column in columns)
+        memory = self._options.memory_per_worker(1)
+        of_row = window_memory(fields, _BATCH_ROWS, memory, row_ids=False, row_valid=False)
+        fitting = int(memory / _BATCHES_IN_MEMORY / of_row.bytes_per_row)
+        plan_options = PlanOptions(max(1, min(_BATCH_ROWS, fitting)))
+        source = StreamOpener(manifest, fields, self._options, False, False)
+        read = np.zeros((len(columns), 2), np.int64)  # rows and nulls
+        for batch in source.read_once(EpochPlan(manifest.row_group_num_rows, plan_options)):
+            for at, field in enumerate(fields):
+                num_rows = len(batch[field.name])
+                read[at] += num_rows, num_rows - int(batch[f"{field.name}.valid"].sum())
+            advance(num_rows)
+        stored = [self._groups[at] for at in self._manifest.row_group_in_file[kept].tolist()]
+        for column, (rows, nulls) in zip(columns, read.tolist(), strict=True):
+            leaf = self._leaves[column]
+            known = [null_count(group.column(column)) for group in stored]
+            claims = [(manifest.num_rows, rows, "rows")]
+            # Footers count an empty list as a null too.
+            if None not in known and not leaf.num_lists:
+                claims.append((sum(count or 0 for count in known), nulls, "nulls"))
+            for claimed, own, what in claims:
+                if claimed != own:
+                    yield leaf.path, f"the footer claims {claimed} {what}, {own} were read"
+
+    def _failures_by_pyarrow(self) -> Iterator[Failure]:
+        for index, (number, group) in product(self._others, enumerate(self._groups)):
+            source = self._manifest.listing.source(self._path)
+            options = {"pre_buffer": False, "page_checksum_verification": True}
+            try:
+                with pq.ParquetFile(source, **options) as file:
+                    stored = [group.column(index).path_in_schema]
+                    batches = file.iter_batches(_BATCH_ROWS, [number], stored)
+                    rows = sum(batch.num_rows for batch in batches)
+                if rows != group.num_rows:
+                    raise ValueError(f"the footer claims {group.num_rows} rows, {rows} were read")
+            except Exception as error:
+                text = f"by pyarrow: {one_line(error)}"
+                yield _failure(self._path, text, number, self._leaves[index].path)

@@ -64,15 +64,13 @@ class ParquetLoader(DataLoaderShard):
         self._state: dict[str, Any] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the batches of the next epoch, or the rest of an epoch that a state began.
-
-        One batch is read ahead, since Accelerate must know which one is the last. Not so at the
-        first of a `ParquetDataset`, so that a look at one batch is no more than that.
-        """
+        """Yield the batches of the next epoch, or the rest of an epoch that a state began."""
         self.begin()
         self.remainder = -1  # `gather_for_metrics` then cuts nothing off
         batches = iter(self.base_dataloader)
         batch: Any = next(batches, _END)
+        # Accelerate must know which batch is the last, so one is read ahead. Not so at the first
+        # of a `ParquetDataset`, so that a look at one batch is no more than that.
         is_first = True
         try:
             while batch is not _END:

@@ -1,21 +1,20 @@
 """Lightning: callbacks that set epochs, keep states and log metrics.
 
-Lightning calls the entry points in `torchparquet_lightning` for each new `Trainer`, so every
-Trainer has a `ParquetCallback`, which acts by this module. The user makes a `ParquetMetrics` with
-`metrics_callback` and passes it to the Trainer. Where entry points are not found, in an archive of
-a program for example, `callbacks()` returns what the Trainer needs.
+By entry points every Trainer has a `ParquetCallback`, which acts by this module. Where these are
+not found, in an archive of a program for example, `callbacks()` returns what the Trainer needs.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torchparquet import ParquetDataset
+from torchparquet._impl.metrics.read_metrics import Metrics
 from torchparquet.errors import users_level
-from torchparquet.frameworks.loaders import Source, source_of
-from torchparquet.frameworks.metrics import Interval
+from torchparquet.frameworks import Source, source_of
+from torchparquet.frameworks.metrics import interval_of
 from torchparquet_lightning import callback_of, callbacks, pytorch_lightning_callbacks
 
 __all__ = ["callbacks", "metrics_callback", "pytorch_lightning_callbacks"]
@@ -30,22 +29,27 @@ def begin_training(trainer: Any, checkpoint: Mapping[str, Any]) -> None:
         return
     # Lightning began to iterate before it knew the epoch. If the module asked for the number of
     # steps, it began even before it read the checkpoint.
-    fetcher = trainer.fit_loop._data_fetcher
+    loop = trainer.fit_loop
+    fetcher, progress = loop._data_fetcher, loop.epoch_loop.batch_progress
     fetcher.combined_loader.reset()
-    is_mid_epoch = _is_mid_epoch(trainer)
+    is_mid_epoch = loop.restarting and progress.current.ready and not progress.is_last_batch
     try:
         if is_mid_epoch:
-            _load(_stateful(trainer), checkpoint.get("stateful", []))
+            stateful = [one for one in _leaves(trainer.train_dataloader) if _has_state(one)]
+            _load(stateful, checkpoint.get("stateful", []))
             _load([source for _, source in _plain(trainer)], checkpoint.get("plain", []))
         else:
             _set_epochs(trainer)
     except BaseException:
         # Lightning would ask a reset loader for its length, and fail.
-        trainer.fit_loop._data_fetcher = None
+        loop._data_fetcher = None
         raise
     iter(fetcher)
-    if is_mid_epoch:
-        _go_back_to_failed_step(trainer)
+    if is_mid_epoch and progress.current.ready > progress.current.processed:
+        # The training step of a batch failed: it is read again.
+        for loader, source in _sources(trainer):
+            if isinstance(source, ParquetDataset) and _num_workers(loader) == 0:
+                source.seek(progress.current.processed)
 
 
 def begin_epoch(trainer: Any) -> None:
@@ -57,15 +61,16 @@ def begin_epoch(trainer: Any) -> None:
 
 def plain_states(trainer: Any) -> list[dict[str, Any] | None]:
     """Return the states of data sets in plain DataLoaders, which Lightning does not save."""
-    return [_state_of(trainer, loader, source) for loader, source in _plain(trainer)]
-
-
-def _is_mid_epoch(trainer: Any) -> bool:
-    """Return True if training resumes within an epoch of a checkpoint."""
-    progress = trainer.fit_loop.epoch_loop.batch_progress
-    return bool(
-        trainer.fit_loop.restarting and progress.current.ready and not progress.is_last_batch
-    )
+    found = _plain(trainer)
+    states = [None if _num_workers(loader) else source.state_dict() for loader, source in found]
+    if None in states and not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
+        warnings.warn(
+            "this checkpoint has no state of the data, since only the workers of a DataLoader "
+            "know it: training cannot go on from here within the epoch. Give the Trainer the "
+            "data set itself, a DataLoader with num_workers=0, or torchdata's StatefulDataLoader",
+            stacklevel=users_level(),
+        )
+    return states
 
 
 def _set_epochs(trainer: Any) -> None:
@@ -87,46 +92,16 @@ def _load(loaders: list[Any], states: list[dict[str, Any] | None]) -> None:
         loader.load_state_dict(state)
 
 
-def _go_back_to_failed_step(trainer: Any) -> None:
-    """Go back before a batch whose training step failed, so that it is read again."""
-    progress = trainer.fit_loop.epoch_loop.batch_progress.current
-    if progress.ready > progress.processed:
-        for loader, source in _sources(trainer):
-            if isinstance(source, ParquetDataset) and _num_workers(loader) == 0:
-                source.seek(progress.processed)
+def _sources(trainer: Any) -> list[tuple[object, Source]]:
+    """Return the Trainer's training loaders with the data sets of this package in them."""
+    loaders = _leaves(trainer.train_dataloader)
+    found = ((loader, source_of(loader)) for loader in loaders)
+    return [(loader, source) for loader, source in found if source is not None]
 
 
-def _state_of(trainer: Any, loader: object, source: Source) -> dict[str, Any] | None:
-    if _num_workers(loader) == 0:
-        return source.state_dict()
-    if not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
-        warnings.warn(
-            "this checkpoint has no state of the data, since only the workers of a DataLoader "
-            "know it: training cannot go on from here within the epoch. Give the Trainer the "
-            "data set itself, a DataLoader with num_workers=0, or torchdata's StatefulDataLoader",
-            stacklevel=users_level(),
-        )
-    return None
-
-
-def _sources(trainer: Any) -> Iterator[tuple[object, Source]]:
-    """Yield the Trainer's training loaders with the data sets of this package in them."""
-    for loader in _leaves(trainer.train_dataloader):
-        source = source_of(loader)
-        if source is not None:
-            yield loader, source
-
-
-def _stateful(trainer: Any) -> list[Any]:
-    """Return the loaders whose state Lightning keeps."""
-    return [loader for loader in _leaves(trainer.train_dataloader) if _has_state(loader)]
-
-
-def _plain(trainer: Any) -> Iterator[tuple[object, Source]]:
-    """Yield the loaders whose state Lightning does not keep."""
-    for loader, source in _sources(trainer):
-        if not _has_state(loader):
-            yield loader, source
+def _plain(trainer: Any) -> list[tuple[object, Source]]:
+    """Return the loaders whose state Lightning does not keep."""
+    return [(loader, source) for loader, source in _sources(trainer) if not _has_state(loader)]
 
 
 def _has_state(loader: object) -> bool:
@@ -152,25 +127,21 @@ class _MetricsHooks:
 
     def __init__(self, every_n_steps: int, columns: bool) -> None:
         super().__init__()
-        self._every_n_steps = every_n_steps
-        self._columns = columns
-        self._intervals: dict[str, Interval] = {}
+        self._every_n_steps, self._columns = every_n_steps, columns
+        self._intervals: dict[str, Callable[[], Metrics]] = {}
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to count."""
         loaders = [loader for loader, _ in _sources(trainer)]
-        with_workers = [loader for loader in loaders if _num_workers(loader)]
-        if with_workers:
+        known = [loader for loader in loaders if not _num_workers(loader)]
+        if len(known) < len(loaders):
             warnings.warn(
                 "metrics of data sets that DataLoader workers read are known to the workers only, "
                 "and not logged; use num_workers=0",
                 stacklevel=users_level(),
             )
-        known = [loader for loader in loaders if not _num_workers(loader)]
         names = ["data/"] if len(known) == 1 else [f"data/{n}/" for n in range(len(known))]
-        self._intervals = {
-            name: Interval(loader) for name, loader in zip(names, known, strict=True)
-        }
+        self._intervals = dict(zip(names, map(interval_of, known), strict=True))
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -179,8 +150,8 @@ class _MetricsHooks:
         if (batch_idx + 1) % self._every_n_steps:
             return
         numbers: dict[str, float] = {}
-        for prefix, interval in self._intervals.items():
-            since = interval.take().as_dict(columns=self._columns)
+        for prefix, take in self._intervals.items():
+            since = take().as_dict(columns=self._columns)
             numbers |= {prefix + name: number for name, number in since.items()}
         for logger in trainer.loggers if numbers else ():
             logger.log_metrics(numbers, step=trainer.global_step)

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torchparquet._impl.metrics.read_metrics import Metrics
-from torchparquet.frameworks.loaders import source_of
+from torchparquet.frameworks import source_of
 
 
-class Interval:
-    """The metrics of a data set since they were last taken."""
+def interval_of(loader: object) -> Callable[[], Metrics]:
+    """Return a function that gives a data set's metrics since its last call, or since this one."""
+    source = source_of(loader)
+    if source is None:
+        raise TypeError(
+            "metrics need a ParquetDataset or a mix, or a DataLoader of one, got "
+            f"{type(loader).__name__}"
+        )
+    if num_workers := getattr(loader, "num_workers", 0):
+        raise ValueError(
+            "only the process that reads has metrics: use num_workers=0, or log them in "
+            f"the workers, got num_workers={num_workers}"
+        )
+    before = source.metrics(all_iterations=True)
 
-    def __init__(self, loader: object) -> None:
-        """Begin now with a `ParquetDataset` or a mix, or a DataLoader of one without workers."""
-        source = source_of(loader)
-        if source is None:
-            raise TypeError(
-                "metrics need a ParquetDataset or a mix, or a DataLoader of one, got "
-                f"{type(loader).__name__}"
-            )
-        num_workers = getattr(loader, "num_workers", 0)
-        if num_workers:
-            raise ValueError(
-                "only the process that reads has metrics: use num_workers=0, or log them in "
-                f"the workers, got num_workers={num_workers}"
-            )
-        self._source = source
-        self._before = source.metrics(all_iterations=True)
-
-    def take(self) -> Metrics:
-        """Return the metrics since the last call, and begin a new interval."""
-        now = self._source.metrics(all_iterations=True)
-        since, self._before = now.since(self._before), now
+    def take() -> Metrics:
+        nonlocal before
+        now = source.metrics(all_iterations=True)
+        since, before = now.since(before), now
         return since
+
+    return take
 
 
 class MetricsLog:
@@ -67,11 +65,9 @@ class MetricsLog:
         """
         if every_n_steps < 1:
             raise ValueError(f"every_n_steps must be at least 1, got {every_n_steps}")
-        self._interval = Interval(dataset)
-        self._writer = writer
-        self._every_n_steps = every_n_steps
-        self._columns = columns
-        self._prefix = prefix
+        self._take = interval_of(dataset)
+        self._writer, self._prefix = writer, prefix
+        self._every_n_steps, self._columns = every_n_steps, columns
         self._num_steps = 0
 
     def step(self, step: int | None = None) -> Metrics | None:
@@ -86,7 +82,7 @@ class MetricsLog:
         self._num_steps += 1
         if self._num_steps % self._every_n_steps:
             return None
-        metrics = self._interval.take()
+        metrics = self._take()
         number = self._num_steps if step is None else step
         for name, value in metrics.as_dict(columns=self._columns).items():
             self._writer.add_scalar(self._prefix + name, value, number)

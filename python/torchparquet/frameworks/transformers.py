@@ -11,10 +11,10 @@ from accelerate.utils import recursively_apply
 
 from torchparquet import Jagged, ParquetDataset
 from torchparquet._impl.batches.batch_rows import check_rows, joined, sliced
-from torchparquet._impl.reading.stream_parts import ROW_VALID
+from torchparquet._impl.reading.reader_arguments import ROW_VALID
 from torchparquet.errors import users_level
+from torchparquet.frameworks import Source, source_of
 from torchparquet.frameworks.accelerate import ParquetLoader
-from torchparquet.frameworks.loaders import Source, source_of
 
 if TYPE_CHECKING:
     from transformers import Trainer as _Trainer

@@ -68,19 +68,42 @@ def s3_url() -> Iterator[str]:
     made.stop()
 
 
-@pytest.fixture
-def s3_options(s3_url: str) -> dict[str, Any]:
-    """Storage options of that server."""
-    return {"key": "AKIAEXAMPLE", "secret": "s3cr3t-of-the-test", "endpoint_url": s3_url}
+class Bucket:
+    """An empty bucket of that server, and the ways to it."""
+
+    def __init__(self, name: str, endpoint: str) -> None:
+        self.name, self.url = name, f"s3://{name}"
+        self.options = {"key": "AKIA", "secret": "s3cr3t-of-the-test", "endpoint_url": endpoint}
+        self.filesystem = fsspec.filesystem("s3", skip_instance_cache=True, **self.options)
+        self.filesystem.mkdir(name)
+
+    def of_arrow(self) -> Any:
+        """Return a file system of pyarrow."""
+        import pyarrow.fs as pafs
+
+        return pafs.S3FileSystem(
+            access_key=self.options["key"],
+            secret_key=self.options["secret"],
+            endpoint_override=self.options["endpoint_url"],
+            region="us-east-1",
+        )
+
+    def upload(self, tree: Path) -> str:
+        """Put a tree below `root`, and return its URL."""
+        upload(tree, self.filesystem, f"{self.name}/root")
+        return f"{self.url}/root"
 
 
 @pytest.fixture
-def bucket(s3_options: dict[str, Any], request: pytest.FixtureRequest) -> tuple[str, Any]:
-    """The name of an empty bucket, and fsspec's file system for it."""
-    filesystem = fsspec.filesystem("s3", skip_instance_cache=True, **s3_options)
-    name = f"bucket-{abs(hash(request.node.nodeid))}"
-    filesystem.mkdir(name)
-    return name, filesystem
+def bucket(s3_url: str, request: pytest.FixtureRequest) -> Bucket:
+    """An empty bucket."""
+    return Bucket(f"bucket-{abs(hash(request.node.nodeid))}", s3_url)
+
+
+def upload(tree: Path, filesystem: Any, root: str) -> None:
+    for path in sorted(tree.rglob("*")):
+        if path.is_file():
+            filesystem.pipe_file(f"{root}/{path.relative_to(tree)}", path.read_bytes())
 
 
 def table_of(number: int, rows: int = 100) -> pa.Table:

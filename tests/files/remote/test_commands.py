@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.files.remote.test_datasets import upload
+from tests.files.remote.conftest import Bucket, upload
 from torchparquet.cli import main
 
 
@@ -20,14 +20,6 @@ def report_of(capsys: Any, *arguments: str, code: int = 0) -> Any:
 
 def without_root(report: Any, root: str) -> str:
     return json.dumps(report, sort_keys=True).replace(root, "ROOT")
-
-
-def options_of(s3_options: dict[str, Any]) -> list[str]:
-    return [
-        word
-        for name, value in s3_options.items()
-        for word in ("--storage-option", f"{name}={value}")
-    ]
 
 
 @pytest.mark.parametrize("command", ["inspect", "plan", "verify"])
@@ -41,17 +33,13 @@ def test_reports_are_those_of_files_on_disk(
 
 
 @pytest.mark.long
-def test_s3_with_options(
-    tree: Path, bucket: tuple[str, Any], s3_options: dict[str, Any], capsys: Any
-) -> None:
-    name, filesystem = bucket
-    upload(tree, filesystem, f"{name}/root")
-    url, options = f"s3://{name}/root", options_of(s3_options)
+def test_s3_with_options(tree: Path, bucket: Bucket, capsys: Any) -> None:
+    url, given = bucket.upload(tree), {**bucket.options, "client_kwargs.region_name": "us-east-1"}
+    options = [f"--storage-option={name}={value}" for name, value in given.items()]
     local = report_of(capsys, "verify", str(tree))
     assert without_root(report_of(capsys, "verify", url, *options), url) == without_root(
         local, str(tree)
     )
-    options += ["--storage-option", "client_kwargs.region_name=us-east-1"]
     assert report_of(capsys, "inspect", url, *options)["rows"] == 400
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.files.remote.conftest import Bucket
 from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import ParquetDataset
 from torchparquet._impl.files.remote.urls import without_credentials
@@ -19,7 +20,7 @@ SECRET = "s3cr3t-of-the-test"
 
 def everything_of(dataset: ParquetDataset) -> str:
     manifest = dataset.manifest
-    texts = [repr(dataset), repr(manifest), repr(manifest.remote), json.dumps(dataset.state_dict())]
+    texts = [repr(dataset), repr(manifest), json.dumps(dataset.state_dict())]
     return "\n".join([*texts, *manifest.files, manifest.root])
 
 
@@ -67,20 +68,25 @@ def test_user_of_a_url(tree: Path, origin: FaultyOrigin) -> None:
     assert dataset.manifest.files == (url,)
     assert sum(len(batch["id"]) for batch in dataset) == 100
     assert SECRET not in everything_of(dataset)
+    origin.delete(path.name)
+    with pytest.raises(FileNotFoundError, match="part-0") as caught:
+        ParquetDataset(url.replace("//", f"//me:{SECRET}@"), batch_size=10)
+    assert SECRET not in str(caught.value)
 
 
-def test_storage_options(bucket: tuple[str, Any], s3_options: dict[str, Any]) -> None:
-    name, _ = bucket
-    for options in (
-        s3_options | {"endpoint_url": f"http://me:{SECRET}@127.0.0.1:1"},
-        s3_options | {"nosuch": SECRET},
-        s3_options | {"client_kwargs": {"nosuch": SECRET}},
-        s3_options,
-    ):
+def test_storage_options(bucket: Bucket) -> None:
+    more: list[dict[str, Any]] = [
+        {"endpoint_url": f"http://me:{SECRET}@127.0.0.1:1"},
+        {"nosuch": SECRET},
+        {"client_kwargs": {"nosuch": SECRET}},
+        {},
+    ]
+    for options in more:
+        given = bucket.options | options
         with pytest.raises((OSError, ValueError)) as caught:
-            ParquetDataset(f"s3://{name}/none", batch_size=10, storage_options=options)
+            ParquetDataset(f"{bucket.url}/none", batch_size=10, storage_options=given)
         text = "".join(traceback.format_exception(caught.value))
-        assert f"s3://{name}/none" in text
+        assert f"{bucket.url}/none" in text
         assert SECRET not in text
 
 

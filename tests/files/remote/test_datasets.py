@@ -15,11 +15,11 @@ import fsspec
 import pytest
 import torch
 
-from tests.files.remote.conftest import RecordingStore
+from tests.files.remote.conftest import Bucket, RecordingStore, upload
 from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import CorruptFileError, ParquetDataset, mix
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.manifest_cache import open_manifest
+from torchparquet._impl.files.manifest_reading import open_manifest
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.native import has_http
 
@@ -32,12 +32,6 @@ OPTIONS: dict[str, Any] = {
     "columns": ["id", "x", "day"],
 }
 PLAIN = OPTIONS | {"columns": ["id", "x"]}
-
-
-def upload(tree: Path, filesystem: Any, root: str) -> None:
-    for path in sorted(tree.rglob("*")):
-        if path.is_file():
-            filesystem.pipe_file(f"{root}/{path.relative_to(tree)}", path.read_bytes())
 
 
 def rows(dataset: Any) -> list[Any]:
@@ -69,57 +63,31 @@ def test_memory(tree: Path, memory: Any, native_store: type[RecordingStore]) -> 
     assert all(store.closed for store in native_store.made)
 
 
-def test_s3(
-    tree: Path,
-    bucket: tuple[str, Any],
-    s3_options: dict[str, Any],
-    native_store: type[RecordingStore],
-) -> None:
-    name, filesystem = bucket
-    upload(tree, filesystem, f"{name}/root")
-    url = f"s3://{name}/root"
-    dataset = ParquetDataset(url, storage_options=s3_options, **OPTIONS)
+def test_s3(tree: Path, bucket: Bucket, native_store: type[RecordingStore]) -> None:
+    url = bucket.upload(tree)
+    dataset = ParquetDataset(url, storage_options=bucket.options, **OPTIONS)
     assert_same(dataset, tree)
     assert all(store.with_addresses == has_http() for store in native_store.made)
     assert all(etag.startswith('"') for store in native_store.made for etag in store.etags)
-    # By a file system of fsspec, with and without a scheme.
-    for paths in (url, f"{name}/root", [f"{name}/root/day=0", f"{name}/root/day=1/*"]):
-        assert_same(ParquetDataset(paths, filesystem=filesystem, **OPTIONS), tree)
-
-
-def test_s3_by_names_of_polars(
-    tree: Path, bucket: tuple[str, Any], s3_options: dict[str, Any]
-) -> None:
-    name, filesystem = bucket
-    upload(tree, filesystem, f"{name}/root")
-    options = {
-        "aws_access_key_id": s3_options["key"],
-        "AWS_SECRET_ACCESS_KEY": s3_options["secret"],
-        "aws_endpoint_url": s3_options["endpoint_url"],
+    # By names of Polars, and by a file system of fsspec, with and without a scheme.
+    polars = {
+        "aws_access_key_id": bucket.options["key"],
+        "AWS_SECRET_ACCESS_KEY": bucket.options["secret"],
+        "aws_endpoint_url": bucket.options["endpoint_url"],
         "aws_region": "us-east-1",
         "aws_allow_http": "true",
     }
-    assert_same(ParquetDataset(f"s3://{name}/root", storage_options=options, **OPTIONS), tree)
+    assert_same(ParquetDataset(url, storage_options=polars, **OPTIONS), tree)
+    root = url.removeprefix("s3://")
+    for paths in (url, root, [f"{root}/day=0", f"{root}/day=1/*"]):
+        assert_same(ParquetDataset(paths, filesystem=bucket.filesystem, **OPTIONS), tree)
 
 
-def test_s3_by_pyarrow(
-    tree: Path,
-    bucket: tuple[str, Any],
-    s3_options: dict[str, Any],
-    native_store: type[RecordingStore],
-) -> None:
-    import pyarrow.fs as pafs
-
-    name, filesystem = bucket
-    upload(tree, filesystem, f"{name}/root")
-    made = pafs.S3FileSystem(
-        access_key=s3_options["key"],
-        secret_key=s3_options["secret"],
-        endpoint_override=s3_options["endpoint_url"],
-        region="us-east-1",
-    )
-    dataset = ParquetDataset(f"{name}/root", filesystem=made, **OPTIONS)
-    assert dataset.manifest.files[0] == f"s3://{name}/root/day=0/part-0.parquet"
+def test_s3_by_pyarrow(tree: Path, bucket: Bucket, native_store: type[RecordingStore]) -> None:
+    url = bucket.upload(tree)
+    root = url.removeprefix("s3://")
+    dataset = ParquetDataset(root, filesystem=bucket.of_arrow(), **OPTIONS)
+    assert dataset.manifest.files[0] == f"{url}/day=0/part-0.parquet"
     again = pickle.loads(pickle.dumps(dataset))
     assert_same(dataset, tree)
     assert_same(again, tree)
@@ -154,14 +122,10 @@ def test_local_file_systems_are_local(tree: Path, native_store: type[RecordingSt
     assert not native_store.made
 
 
-def test_s3_file_that_changed_is_an_error(
-    tree: Path, bucket: tuple[str, Any], s3_options: dict[str, Any]
-) -> None:
-    name, filesystem = bucket
-    upload(tree, filesystem, f"{name}/root")
-    dataset = ParquetDataset(f"s3://{name}/root", storage_options=s3_options, **OPTIONS)
+def test_s3_file_that_changed_is_an_error(tree: Path, bucket: Bucket) -> None:
+    dataset = ParquetDataset(bucket.upload(tree), storage_options=bucket.options, **OPTIONS)
     content = (tree / "day=0/part-0.parquet").read_bytes()
-    filesystem.pipe_file(f"{name}/root/day=1/part-3.parquet", content)
+    bucket.filesystem.pipe_file(f"{bucket.name}/root/day=1/part-3.parquet", content)
     with pytest.raises(CorruptFileError, match=r"part-3\.parquet"):
         rows(dataset)
 
@@ -223,24 +187,13 @@ def _read_in_child(dataset: ParquetDataset, queue: Any) -> None:
 @pytest.mark.parametrize("has_read", [False, True])
 @pytest.mark.parametrize("by", ["options", "fsspec", "pyarrow"])
 def test_a_forked_child_makes_its_own_connections(
-    tree: Path, bucket: tuple[str, Any], s3_options: dict[str, Any], by: str, has_read: bool
+    tree: Path, bucket: Bucket, by: str, has_read: bool
 ) -> None:
-    import pyarrow.fs as pafs
-
-    name, filesystem = bucket
-    upload(tree, filesystem, f"{name}/root")
-    options: dict[str, Any] = {"storage_options": s3_options}
-    if by == "fsspec":
-        options = {"filesystem": filesystem}
-    elif by == "pyarrow":
-        made = pafs.S3FileSystem(
-            access_key=s3_options["key"],
-            secret_key=s3_options["secret"],
-            endpoint_override=s3_options["endpoint_url"],
-            region="us-east-1",
-        )
+    options: dict[str, Any] = {"storage_options": bucket.options}
+    if by != "options":
+        made = bucket.filesystem if by == "fsspec" else bucket.of_arrow()
         options = {"filesystem": made}
-    dataset = ParquetDataset(f"s3://{name}/root", **options, **OPTIONS)
+    dataset = ParquetDataset(bucket.upload(tree), **options, **OPTIONS)
     if has_read:
         iterator = iter(dataset)
         next(iterator)
@@ -287,21 +240,14 @@ def test_one_rank_reads_footers_for_all(tree: Path, memory: Any) -> None:
 
     def select(share: Any) -> Manifest:
         return open_manifest(
-            "memory://root",
-            None,
-            None,
-            None,
-            storage=StorageArguments(share=share),
-            with_chunk_sizes=True,
-            with_contents=False,
+            "memory://root", storage=StorageArguments(share=share), with_chunk_sizes=True
         )[0]
 
     alone = select(None)
     first = select(share)
     memory.rm("/root", recursive=True)
     second = select(share)
-    assert second.remote is not None
-    assert second.remote.paths == alone.files
+    assert second.listing.paths == alone.files
     assert first.digest() == second.digest() == alone.digest()
     assert second.schemas == alone.schemas
     assert second.bytes_of_columns(["x"]).tolist() == alone.bytes_of_columns(["x"]).tolist()

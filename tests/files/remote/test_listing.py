@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from torchparquet._impl.files.discovery import find_sources
+from tests.files.remote.conftest import Bucket
+from torchparquet._impl.files.discovery import find_files
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet.errors import CorruptFileError
 
@@ -55,7 +56,7 @@ def found(paths: Any, root: str, arguments: StorageArguments | None = None) -> A
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            files = find_sources(paths, arguments or NO_OPTIONS).paths
+            files = find_files(paths, arguments or NO_OPTIONS).paths
         except (OSError, ValueError) as error:
             return type(error)
     assert all(file.startswith(f"{root}/") for file in files)
@@ -69,33 +70,19 @@ def test_memory_lists_as_disk_does(local: Path, in_memory: str, path: str) -> No
     assert found(f"{in_memory}/{path}", in_memory, NO_OPTIONS) == expected
 
 
-def test_s3_lists_as_disk_does(
-    local: Path, bucket: tuple[str, Any], s3_options: dict[str, Any]
-) -> None:
-    name, filesystem = bucket
+@pytest.mark.parametrize("by", ["fsspec", pytest.param("pyarrow", marks=pytest.mark.long)])
+def test_s3_lists_as_disk_does(local: Path, bucket: Bucket, by: str) -> None:
     for file, content in FILES.items():
-        filesystem.pipe_file(f"{name}/root/{file}", content)
-    root, arguments = f"s3://{name}/root", StorageArguments(s3_options)
+        bucket.filesystem.pipe_file(f"{bucket.name}/root/{file}", content)
+    # pyarrow's without a scheme.
+    root, arguments = f"{bucket.url}/root", StorageArguments(bucket.options)
+    given = root
+    if by == "pyarrow":
+        given = f"{bucket.name}/root"
+        arguments = StorageArguments(filesystem=bucket.of_arrow())
     for path in PATHS.split():
         expected = found(f"{local}/{path}", str(local))
-        assert found(f"{root}/{path}", root, arguments) == expected, path
-
-
-@pytest.mark.mostly_long(every=2)
-def test_arrow_s3_lists_as_disk_does(local: Path, bucket: tuple[str, Any], s3_url: str) -> None:
-    import pyarrow.fs as pafs
-
-    name, filesystem = bucket
-    for file, content in FILES.items():
-        filesystem.pipe_file(f"{name}/root/{file}", content)
-    made = pafs.S3FileSystem(
-        access_key="AKIAEXAMPLE", secret_key="s3cr3t", endpoint_override=s3_url, region="us-east-1"
-    )
-    arguments = StorageArguments(filesystem=made)
-    for path in PATHS.split():
-        expected = found(f"{local}/{path}", str(local))
-        # Without a scheme.
-        assert found(f"{name}/root/{path}", f"s3://{name}/root", arguments) == expected, path
+        assert found(f"{given}/{path}", root, arguments) == expected, path
 
 
 def generated(seed: int) -> Iterator[tuple[list[str], list[str]]]:
@@ -135,25 +122,22 @@ def test_empty_file_is_an_error(memory: Any) -> None:
         with pytest.raises(
             CorruptFileError, match=r"empty file \(0 bytes\).*memory://d/a\.parquet"
         ):
-            find_sources([path], NO_OPTIONS)
-    listing = find_sources(["memory://d"], NO_OPTIONS, empty_files=True)
+            find_files([path], NO_OPTIONS)
+    listing = find_files(["memory://d"], NO_OPTIONS, empty_files=True)
     assert listing.num_bytes == (0, 4)
 
 
-def test_objects_that_mark_directories_are_no_files(
-    bucket: tuple[str, Any], s3_options: dict[str, Any]
-) -> None:
-    name, filesystem = bucket
-    filesystem.pipe_file(f"{name}/d/a.parquet", b"PAR1")
+def test_objects_that_mark_directories_are_no_files(bucket: Bucket) -> None:
+    bucket.filesystem.pipe_file(f"{bucket.name}/d/a.parquet", b"PAR1")
     for marker in ("d", "d/", "d/e.parquet/", "d/e.parquet"):
-        filesystem.call_s3("put_object", Bucket=name, Key=marker, Body=b"")
-    filesystem.pipe_file(f"{name}/d/e.parquet/b.parquet", b"PAR1")
-    for path in (f"s3://{name}/d", f"s3://{name}/d/", f"s3://{name}/*", f"s3://{name}/d/**"):
-        listing = find_sources([path], StorageArguments(s3_options))
-        files = [file.removeprefix(f"s3://{name}/") for file in listing.paths]
+        bucket.filesystem.call_s3("put_object", Bucket=bucket.name, Key=marker, Body=b"")
+    bucket.filesystem.pipe_file(f"{bucket.name}/d/e.parquet/b.parquet", b"PAR1")
+    for path in ("d", "d/", "*", "d/**"):
+        listing = find_files([f"{bucket.url}/{path}"], StorageArguments(bucket.options))
+        files = [file.removeprefix(f"{bucket.url}/") for file in listing.paths]
         assert files == ["d/a.parquet", "d/e.parquet/b.parquet"], path
 
 
-def test_a_pattern_spells_out_the_bucket(s3_options: dict[str, Any]) -> None:
+def test_a_pattern_spells_out_the_bucket(bucket: Bucket) -> None:
     with pytest.raises(ValueError, match=r"must spell out the bucket.*s3://\*/a"):
-        find_sources(["s3://*/a.parquet"], StorageArguments(s3_options))
+        find_files(["s3://*/a.parquet"], StorageArguments(bucket.options))

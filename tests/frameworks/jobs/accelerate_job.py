@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,19 +12,13 @@ from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.recorded import dataset_of
+from tests.frameworks.jobs.recorded import dataset_of, job_arguments, write_line
 from torchparquet._impl.reading.interpreter_exit import end_rank
 from torchparquet.frameworks.accelerate import ParquetLoader
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("data")
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--kill", type=int)
-    parser.add_argument("--resume", action="store_true")
-    given = parser.parse_args()
-
+    given = job_arguments(kill=int, resume=bool)
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=5)
     if not given.kill and not given.resume:
         refuses_what_divides_again(given.data, accelerator)
@@ -52,8 +43,7 @@ def main() -> None:
                 optimizer.zero_grad()
             updates += accelerator.sync_gradients
             line = {"what": "train", "epoch": epoch, "ids": batch["row.id"].tolist()}
-            with (given.out / f"rank{accelerator.process_index}.jsonl").open("a") as file:
-                file.write(json.dumps(line) + "\n")
+            write_line(given.out, accelerator.process_index, line)
             steps += 1
             if given.kill and steps == given.kill - 3:
                 accelerator.save_state(given.out / "checkpoint")

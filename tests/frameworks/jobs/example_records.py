@@ -58,6 +58,13 @@ def assert_no_row_is_missing(rows: Counter[int], num_shares: int) -> None:
     assert rows.total() - NUM_ROWS < num_shares
 
 
+def assert_goes_on(before: Record, rest: Record, num_ranks: int) -> None:
+    """Runs before and after a checkpoint in the first of two epochs read every row, evenly."""
+    assert_even_steps(rest, num_ranks)
+    assert_no_row_is_missing(rows_of_epoch(before, 0) + rows_of_epoch(rest, 0), num_ranks)
+    assert_no_row_is_missing(rows_of_epoch(rest, 1), num_ranks)
+
+
 def assert_begun_anew(record: Record, last_step: int) -> None:
     """Every rank trained all steps, in two processes; the second rank's first was killed."""
     for lines in record:

@@ -5,9 +5,6 @@ Lightning starts the second process itself.
 
 from __future__ import annotations
 
-import argparse
-import json
-from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -15,22 +12,14 @@ import torch
 from torch.utils.data import DataLoader
 
 from tests.frameworks.jobs.lightning_modules import recording_module, trainer_of
-from tests.frameworks.jobs.recorded import dataset_of
+from tests.frameworks.jobs.recorded import dataset_of, job_arguments, write_line
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("data")
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--validate", action="store_true")
-    parser.add_argument("--save-at", type=int)
-    parser.add_argument("--kill", type=int)
-    parser.add_argument("--resume")
-    given = parser.parse_args()
+    given = job_arguments(validate=bool, save_at=int, kill=int, resume=str)
 
     def record(line: dict[str, Any]) -> None:
-        with (given.out / f"rank{line['rank']}.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        write_line(given.out, line["rank"], line)
 
     stop = None if given.kill is None else ("kill", given.kill)
     module = recording_module(pl, record, stop)

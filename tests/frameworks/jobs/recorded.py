@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 from collections import defaultdict
@@ -12,7 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
+from torch.utils.data import DataLoader
 
+from tests.frameworks.jobs.running import run, torchrun
 from torchparquet import ParquetDataset
 
 ROW_GROUPS = [[30, 1, 25, 40], [90, 70, 33], [20, 41, 50]]
@@ -47,14 +51,32 @@ def ids_of(batches: Iterable[dict[str, Any]]) -> list[list[int]]:
     return [batch["row.id"].tolist() for batch in batches]
 
 
-def stream_of(data: Path, rank: int, world_size: int, epochs: range, **options: Any) -> Stream:
+def stream_of(
+    data: Path, rank: int, world_size: int, epochs: range, num_workers: int = 0
+) -> Stream:
     """The rows of a bare loop: the oracle for a framework's loop."""
-    dataset = dataset_of(data, rank=rank, world_size=world_size, **options)
+    dataset = dataset_of(data, rank=rank, world_size=world_size)
     found = {}
     for epoch in epochs:
         dataset.set_epoch(epoch)
-        found[epoch] = ids_of(dataset)
+        found[epoch] = ids_of(DataLoader(dataset, batch_size=None, num_workers=num_workers))
     return found
+
+
+def job_arguments(**options: Any) -> argparse.Namespace:
+    """Parse the arguments of a job: data, where to write, and options by their types."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data")
+    parser.add_argument("out", type=Path)
+    for name, kind in options.items():
+        how: Any = {"action": "store_true"} if kind is bool else {"type": kind}
+        parser.add_argument(f"--{name.replace('_', '-')}", **how)
+    return parser.parse_args()
+
+
+def write_line(out: Path, rank: int, line: dict[str, Any]) -> None:
+    with (out / f"rank{rank}.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def read_lines(out: Path, rank: int) -> list[dict[str, Any]]:
@@ -85,3 +107,25 @@ def assert_each_row_once(ranks: list[list[list[int]]]) -> None:
     assert len({len(batches) for batches in ranks}) == 1
     ids = itertools.chain.from_iterable(itertools.chain.from_iterable(ranks))
     assert sorted(ids) == list(range(NUM_ROWS))
+
+
+def check_killed_and_resumed(job: Path, data: Path, root: Path, saved: int, kill: int) -> None:
+    """Two processes read their halves; killed within an epoch they end as if they were not."""
+    wanted = [stream_of(data, rank, 2, range(3)) for rank in range(2)]
+    for epoch in range(3):
+        assert_each_row_once([rank[epoch] for rank in wanted])
+    whole, killed = root / "whole", root / "killed"
+    for folder in (whole, killed):
+        folder.mkdir()
+    run(torchrun(2, job, data, whole), root)
+    run(torchrun(2, job, data, killed, "--kill", kill), root, fails=True)
+    before = [read_lines(killed, rank) for rank in range(2)]
+    run(torchrun(2, job, data, killed, "--resume"), root)
+    for rank in range(2):
+        assert in_order(read_lines(whole, rank)) == wanted[rank]
+        rest = read_lines(killed, rank)[len(before[rank]) :]
+        # The second rank to be killed may not have come to its last step.
+        assert saved <= len(before[rank]) <= kill
+        assert in_order(before[rank][:saved] + rest) == wanted[rank]
+        weights = [torch.load(folder / f"{rank}.pt") for folder in (whole, killed)]
+        assert all(map(torch.equal, *(one.values() for one in weights)))

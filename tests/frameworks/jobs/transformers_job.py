@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import signal
 from pathlib import Path
@@ -13,7 +11,7 @@ import pytest
 import torch
 from transformers import Trainer, TrainingArguments
 
-from tests.frameworks.jobs.recorded import dataset_of
+from tests.frameworks.jobs.recorded import dataset_of, job_arguments, write_line
 from torchparquet._impl.reading.interpreter_exit import end_rank
 from torchparquet.frameworks.transformers import ParquetTrainerMixin
 
@@ -38,18 +36,12 @@ class Recording(ParquetTrainerMixin, Trainer):
         if self.state.global_step == self.kill:
             os.kill(os.getpid(), signal.SIGKILL)
         line = {"what": "train", "epoch": int(self.state.epoch), "ids": inputs["row.id"].tolist()}
-        with (self.out / f"rank{self.args.process_index}.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        write_line(self.out, self.args.process_index, line)
         return super().training_step(model, inputs, *args)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("data")
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--kill", type=int)
-    parser.add_argument("--resume", action="store_true")
-    given = parser.parse_args()
+    given = job_arguments(kill=int, resume=bool)
     arguments = TrainingArguments(
         str(given.out),
         use_cpu=True,

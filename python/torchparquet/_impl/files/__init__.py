@@ -1,1 +1,0 @@
-"""Files: finding them, reading their footers, and checking that they agree."""

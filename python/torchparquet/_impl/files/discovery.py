@@ -1,6 +1,6 @@
 """Find the Parquet files that a data set's ``paths`` argument names, on disk or in a store.
 
-One rule holds for both; `LocalFiles` and `StoreFiles` are the two ways to list.
+One rule holds for both; `places` has the two ways to list.
 
 * A file stands for itself, whatever its name.
 * A directory stands for the files ending in ``.parquet``, ``.parq`` or ``.pq`` (any case) at any
@@ -16,28 +16,24 @@ One rule holds for both; `LocalFiles` and `StoreFiles` are the two ways to list.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import glob
 import itertools
 import json
 import os
-import stat
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 from urllib.parse import unquote
 
-from torchparquet._impl.files.memory_files import MemoryFile, MemorySource, memory_files
+from torchparquet._impl.files.listing import Listing, MemorySource, memory_files
+from torchparquet._impl.files.places import MAX_THREADS, Disk, Place, StorePlace
 from torchparquet._impl.files.remote.failures import Patience
-from torchparquet._impl.files.remote.file_access import Entry
-from torchparquet._impl.files.remote.remote_files import RemoteFiles
-from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments, storage_of
-from torchparquet._impl.files.remote.store_files import HEAD_BYTES, HIDDEN, StoreFiles
+from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
+from torchparquet._impl.files.remote.store import Entry, store_of
 from torchparquet._impl.files.remote.urls import (
     HTTP,
     checked_path,
@@ -56,68 +52,32 @@ _MAGICS = (b"PAR1", b"PARE")
 # A warning of files that are Parquet by content only looks at a few of each suffix.
 _MAX_SUFFIXES = 32
 _MAX_OF_SUFFIX = 4
-_MAX_THREADS = 16
 _HEADS_AT_ONCE = 64
-# The errors of stat() for a text that is a pattern, not the name of an existing file.
-_NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
-@dataclass(frozen=True)
-class Sources:
-    """The files that ``paths`` names, on disk, in a store or in memory.
-
-    Attributes:
-        stamps: What changes whenever a file does; empty for files in memory.
-    """
-
-    paths: tuple[str, ...]
-    num_bytes: tuple[int, ...] = ()
-    stamps: tuple[str, ...] = ()
-    remote: RemoteFiles | None = None
-    memory: tuple[MemoryFile, ...] = ()
-
-    @classmethod
-    def of_store(cls, files: RemoteFiles) -> Sources:
-        """Return files of a store."""
-        return cls(files.paths, files.num_bytes, files.stamps, files)
-
-    def only(self, file: int) -> Sources:
-        """Return one of the files by itself, which is not in memory."""
-        if self.remote is not None:
-            return self.of_store(self.remote.only(file))
-        return Sources((self.paths[file],), (self.num_bytes[file],), (self.stamps[file],))
-
-
-def find_sources(
+def find_files(
     paths: SourceArgument, storage: StorageArguments = NO_STORAGE, *, empty_files: bool = False
-) -> Sources:
+) -> Listing:
     """List the files that ``paths`` names; one rank lists a store for all."""
     memory = memory_files(paths)
     if memory:
-        return Sources(tuple(file.name for file in memory), memory=memory)
+        return Listing(tuple(file.name for file in memory), memory=memory)
     texts = path_texts(paths)
-    store = storage_of(texts, storage)
+    store = store_of(texts, storage)
     if store is None:
-        local = [_without_scheme(text) for text in texts]
-        entries = _found([(text, _LOCAL) for text in local], empty_files=empty_files)
-        names, num_bytes, stamps, _ = zip(*entries, strict=True)
-        return Sources(names, num_bytes, stamps)
-    access, patience = store.access(), Patience.of(storage.of_client)
-
-    def find() -> list[Entry]:
-        places = [(text, StoreFiles(access, patience)) for text in texts]
-        return _found(places, empty_files=empty_files)
-
+        texts = [_without_scheme(text) for text in texts]
+        return Listing.of(_found([(text, Disk()) for text in texts], empty_files=empty_files))
+    patience = Patience.of(storage.of_client)
+    places = [(text, StorePlace(store, patience)) for text in texts]
     entries = storage.once(
-        [access.scheme, *texts, empty_files],
-        find,
+        [store.scheme, *texts, empty_files],
+        lambda: _found(places, empty_files=empty_files),
         lambda made: json.dumps(made).encode(),
         lambda content: [Entry(*entry) for entry in json.loads(content)],
         # Names of HTTP files may hold credentials, and each file is looked up by itself.
-        is_secret=access.scheme in HTTP,
+        is_secret=store.scheme in HTTP,
     )
-    files = RemoteFiles.of(entries, store, cache=storage.cache, fetch=storage.of_client)
-    return Sources.of_store(files)
+    return Listing.of(entries, store, **storage.of_client)
 
 
 def path_texts(paths: object) -> list[str]:
@@ -152,14 +112,14 @@ def _without_scheme(text: str) -> str:
     return "/" + unquote(path, errors="surrogateescape")
 
 
-def _found(texts: Sequence[tuple[str, _Place]], *, empty_files: bool) -> list[Entry]:
+def _found(texts: Sequence[tuple[str, Place]], *, empty_files: bool) -> list[Entry]:
     """Return the files of all paths."""
-    if len(texts) == 1 or texts[0][1] is _LOCAL:
+    place = texts[0][1]
+    if len(texts) == 1 or isinstance(place, Disk):
         expanded = [_expand(*text) for text in texts]
     else:
-        with ThreadPoolExecutor(min(_MAX_THREADS, len(texts))) as threads:
+        with ThreadPoolExecutor(min(MAX_THREADS, len(texts))) as threads:
             expanded = list(threads.map(_expand, *zip(*texts, strict=True)))
-    place = texts[0][1]
     names: set[str] = set()
     with_stamp: dict[str, str] = {}
     for entry in itertools.chain.from_iterable(expanded):
@@ -178,12 +138,14 @@ def _found(texts: Sequence[tuple[str, _Place]], *, empty_files: bool) -> list[En
             raise ValueError(f"a file must be named only once: {shown!r}")
         names.add(name)
         earlier = with_stamp.setdefault(entry.stamp, name)
-        if earlier != name and place.are_same(earlier, name):
+        may_be_links = earlier != name and isinstance(place, Disk)
+        # Hard links, of one inode, are files of their own.
+        if may_be_links and Path(name).resolve() == Path(earlier).resolve():
             raise ValueError(f"a file must be named only once: {shown!r} is {earlier!r}")
     return [entry for entries in expanded for entry in entries]
 
 
-def _expand(text: str, place: _Place) -> list[Entry]:
+def _expand(text: str, place: Place) -> list[Entry]:
     """Return the files of one path or pattern, at least one."""
     name = place.name_of(text)
     entry = place.look_up(name)
@@ -204,7 +166,7 @@ def _expand(text: str, place: _Place) -> list[Entry]:
     return found
 
 
-def _expand_pattern(pattern: str, place: _Place) -> list[Entry]:
+def _expand_pattern(pattern: str, place: Place) -> list[Entry]:
     spelled = [part for part in pattern.split("/") if part.startswith("_")]
     found: dict[str, Entry] = {}  # "**" matches a directory and the files below it.
     for match, name in place.matches(pattern):
@@ -220,12 +182,16 @@ def _expand_pattern(pattern: str, place: _Place) -> list[Entry]:
     return [found[name] for name in sorted(found)]
 
 
-def _files_of_directory(root: str, place: _Place) -> list[Entry]:
+def _files_of_directory(root: str, place: Place) -> list[Entry]:
     """Return the Parquet files below a directory, sorted; an empty list if there is none."""
     names = place.names_below(root)
     parquet = [name for name in names if name.lower().endswith(_SUFFIXES)]
     if parquet:
-        left_out = _first_parquet(_samples(names), place)
+        by_suffix: dict[str, list[str]] = {}
+        for name in set(names).difference(parquet):
+            by_suffix.setdefault(PurePosixPath(name).suffix.lower(), []).append(name)
+        samples = [sorted(some)[:_MAX_OF_SUFFIX] for _, some in sorted(by_suffix.items())]
+        left_out = _first_parquet(list(itertools.chain(*samples[:_MAX_SUFFIXES])), place)
         if left_out is not None:
             warnings.warn(
                 f"left out files below {place.shown(root)!r} that begin like Parquet files but do "
@@ -235,21 +201,10 @@ def _files_of_directory(root: str, place: _Place) -> list[Entry]:
             )
         return [place.entry(name) for name in parquet]
     found = [entry for entry in map(place.entry, names) if entry.num_bytes > 0]
-    return found if _first_parquet([entry.name for entry in found], place) is not None else []
+    return found if _first_parquet([entry.name for entry in found], place) else []
 
 
-def _samples(names: Iterable[str]) -> list[str]:
-    """Return the first few names of each suffix that is not one of Parquet files."""
-    by_suffix: dict[str, list[str]] = {}
-    for name in names:
-        suffix = PurePosixPath(name).suffix.lower()
-        if suffix not in _SUFFIXES:
-            by_suffix.setdefault(suffix, []).append(name)
-    samples = [some[:_MAX_OF_SUFFIX] for some in list(by_suffix.values())[:_MAX_SUFFIXES]]
-    return [name for some in samples for name in some]
-
-
-def _first_parquet(names: Sequence[str], place: _Place) -> str | None:
+def _first_parquet(names: Sequence[str], place: Place) -> str | None:
     """Return the first of the files that begins like a Parquet file; None if none does."""
     for begin in range(0, len(names), _HEADS_AT_ONCE):
         some = names[begin : begin + _HEADS_AT_ONCE]
@@ -257,84 +212,3 @@ def _first_parquet(names: Sequence[str], place: _Place) -> str | None:
             if head in _MAGICS:
                 return name
     return None
-
-
-class LocalFiles:
-    """Lists files on disk, by absolute paths."""
-
-    no_size = "a path must be a regular file or a directory"
-
-    def shown(self, name: str) -> str:
-        """Return the path."""
-        return name
-
-    def name_of(self, text: str) -> str:
-        """Return the absolute path."""
-        path = Path(text).absolute()
-        # Removing "link/.." from the text would name another file, so links are resolved.
-        return str(path.resolve() if ".." in path.parts else path)
-
-    def look_up(self, name: str) -> Entry | None:
-        """Return a file or directory; None if there is neither."""
-        try:
-            return self.entry(name)
-        except OSError as error:
-            if error.errno not in _NO_SUCH_NAME:
-                raise
-            return None
-
-    def entry(self, name: str) -> Entry:
-        """Return a file that a listing has named; its stamp tells if it was written again."""
-        status = os.stat(name)  # noqa: PTH116
-        num_bytes = status.st_size if stat.S_ISREG(status.st_mode) else -1
-        stamp = f"{status.st_mtime_ns} {status.st_ino}"
-        return Entry(name, num_bytes, stamp, stat.S_ISDIR(status.st_mode))
-
-    def names_below(self, directory: str) -> list[str]:
-        """Return all files below a directory, sorted, without hidden ones.
-
-        Unlike ``os.walk``, this raises if a directory cannot be read: its rows would be missing.
-        """
-        names: list[str] = []
-        pending = [directory]
-        visited: set[tuple[int, int]] = set()  # Ends loops of symbolic links.
-        while pending:
-            one = pending.pop()
-            status = Path(one).stat()
-            if (status.st_dev, status.st_ino) in visited:
-                continue
-            visited.add((status.st_dev, status.st_ino))
-            with os.scandir(one) as scan:
-                shown = [entry for entry in scan if not entry.name.startswith(HIDDEN)]
-            # Sorted, so that every machine follows the same one of two links to a directory.
-            pending += sorted((entry.path for entry in shown if entry.is_dir()), reverse=True)
-            names += [entry.path for entry in shown if not entry.is_dir()]
-        return sorted(names)
-
-    def matches(self, pattern: str) -> Iterator[tuple[str, str]]:
-        """Return the paths that a pattern matches, as the pattern spells them, and their names."""
-        # Path.glob matches hidden names and refuses absolute patterns.
-        for match in glob.glob(pattern, recursive=True):  # noqa: PTH207
-            # "none/**" yields "none/" even if it does not exist. A dangling link raises later.
-            if os.path.lexists(match):
-                yield match, self.name_of(match)
-
-    def heads(self, names: Sequence[str]) -> Iterator[bytes]:
-        """Return how files begin; nothing of those that cannot be read."""
-        for name in names:
-            head = b""
-            # One that cannot be opened, or is gone by now, is not one to tell of.
-            with contextlib.suppress(OSError):
-                if Path(name).is_file():
-                    with Path(name).open("rb") as file:
-                        head = file.read(HEAD_BYTES)
-            yield head
-
-    def are_same(self, name: str, other: str) -> bool:
-        """Return True for links to one file; hard links, of one inode, are files of their own."""
-        return Path(name).resolve() == Path(other).resolve()
-
-
-_LOCAL = LocalFiles()
-# A way to list: both have the same methods.
-_Place: TypeAlias = LocalFiles | StoreFiles

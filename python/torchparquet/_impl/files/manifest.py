@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+import os
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
@@ -13,8 +15,8 @@ from urllib.parse import unquote
 import numpy as np
 
 from torchparquet._impl.files.footers.leaf import Leaf, TableFacts
-from torchparquet._impl.files.memory_files import MemoryFile
-from torchparquet._impl.files.remote.remote_files import RemoteFiles
+from torchparquet._impl.files.listing import Listing
+from torchparquet._impl.files.remote.urls import split_scheme
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -24,7 +26,10 @@ Unit = Literal["sequence", "batch"]
 _ALL, _RUNS, _BITS = 0, 1, 2
 _WORD_ROWS = 64
 # Begins and ends of runs have 32 bits.
-MAX_ROWS = 2**32
+_MAX_ROWS = 2**32
+_OF_ROW_GROUPS = [
+    f"row_group_{name}" for name in ("file", "in_file", "num_rows", "num_bytes", "first_row")
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,18 +50,13 @@ class RowSelection:
     @classmethod
     def of_masks(cls, masks: Iterable[NDArray[np.bool_]]) -> RowSelection:
         """Return the selection of the rows that a mask of each row group marks."""
-        forms, parts, counts = [], [], []
-        for mask in masks:
-            form, words = _packed(mask)
-            forms.append(form)
-            parts.append(words)
-            counts.append(np.count_nonzero(mask))
-        ends = np.cumsum([0, *(len(words) for words in parts)], dtype=np.int64)
+        packed = [(*_packed(mask), np.count_nonzero(mask)) for mask in masks]
+        parts = [words for _, words, _ in packed]
         return cls(
-            np.array(forms, np.uint8),
-            ends,
+            np.array([form for form, _, _ in packed], np.uint8),
+            np.cumsum([0, *map(len, parts)], dtype=np.int64),
             np.concatenate([np.zeros(0, np.uint64), *parts]),
-            np.array(counts, np.int64),
+            np.array([count for _, _, count in packed], np.int64),
         )
 
     @property
@@ -66,10 +66,7 @@ class RowSelection:
 
     def digest(self) -> bytes:
         """Return 16 bytes that differ for other rows."""
-        digest = hashlib.blake2b(digest_size=16)
-        for array in (self.form, self.begin, self.words):
-            digest.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
-        return digest.digest()
+        return _digest(b"", self.form, self.begin, self.words)
 
     def keep(self, row_groups: NDArray[np.bool_]) -> RowSelection:
         """Return the selection of the marked row groups alone."""
@@ -96,12 +93,6 @@ class RowSelection:
         stored: NDArray[np.int64] = bounds[run, 1] - (ends[run] - rows)
         return stored
 
-    def mask(self, row_group: int, stored_rows: int) -> NDArray[np.bool_]:
-        """Return a bool for each of the row group's `stored_rows` rows."""
-        mask = np.zeros(stored_rows, bool)
-        mask[self.stored_rows(row_group, np.arange(self.num_rows[row_group]))] = True
-        return mask
-
 
 @dataclass(frozen=True, eq=False)
 class PackedRows:
@@ -121,17 +112,23 @@ class PackedRows:
 
     def digest(self) -> bytes:
         """Return 16 bytes that differ for other units."""
-        digest = hashlib.blake2b(self.rules.encode(), digest_size=16)
-        for array in self._arrays():
-            digest.update(array.astype("<i8").tobytes())
-        return digest.digest()
+        return _digest(self.rules.encode(), *_arrays_of(self).values())
 
     def keep(self, row_groups: NDArray[np.bool_]) -> PackedRows:
         """Return what the marked row groups alone become."""
-        return PackedRows(self.unit, self.rules, *(array[row_groups] for array in self._arrays()))
+        kept: dict[str, Any] = {n: array[row_groups] for n, array in _arrays_of(self).items()}
+        return replace(self, **kept)
 
-    def _arrays(self) -> list[NDArray[np.int64]]:
-        return [self.num_units, self.num_tokens, self.num_places, self.num_documents]
+
+def _arrays_of(rows: PackedRows) -> dict[str, NDArray[np.int64]]:
+    return {name: value for name, value in vars(rows).items() if isinstance(value, np.ndarray)}
+
+
+def _digest(head: bytes, *arrays: NDArray[Any]) -> bytes:
+    digest = hashlib.blake2b(head, digest_size=16)
+    for array in arrays:
+        digest.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
+    return digest.digest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,9 +139,7 @@ class Manifest:
     groups; all arrays are int64.
 
     Attributes:
-        files: Absolute paths, in data set order; of files in a store URLs without credentials, of
-            files in memory names such as ``"<buffer>"``.
-        root: The deepest directory that holds all files; ``""`` for files in memory.
+        listing: The files, and how to reach them.
         file_num_bytes: [F] sizes in bytes.
         file_mtime_ns: [F] times of the last change, nanoseconds since 1970; -1 unless on disk.
         file_inode: [F] inode numbers; -1 unless on disk.
@@ -157,26 +152,19 @@ class Manifest:
         row_group_in_file: [G] number within the file.
         row_group_num_rows: [G] rows; with ``selection`` the selected ones.
         row_group_num_bytes: [G] compressed bytes of all columns.
-        row_group_first_row: [G] global row number, in file order, of the first row. All stored
-            rows are counted, those that are not selected too.
+        row_group_first_row: [G] number of the first row, of all stored rows in file order.
         fingerprint: Hex digest, equal for equal relative names, sizes, times of change, ETags,
             footers, row groups and schemas. For files in memory it depends on the bytes instead
             of names and times.
-        memory: [F] the files in memory; empty for others.
-        file_stamp: [F] what a store says that changes with the content, such as an ETag;
-            empty for files that are not in a store.
-        remote: The files in a store, and how to reach them; None for others.
         chunk_num_bytes: The compressed bytes of each column chunk, row group after row group, in
             the order of the leaves; None unless they were asked for.
         selection: The selected rows; None for all.
         table: The facts that a table's metadata have of the files; None if they are of none.
         packed: The units that rows become, such as packed sequences; None if a row is a row. Rows
-            and first rows of row groups count these then, and ``selection`` has the rows that
-            become them.
+            and first rows of row groups count these then, and ``selection`` the stored rows.
     """
 
-    files: tuple[str, ...]
-    root: str
+    listing: Listing
     file_num_bytes: NDArray[np.int64]
     file_mtime_ns: NDArray[np.int64]
     file_inode: NDArray[np.int64]
@@ -191,13 +179,25 @@ class Manifest:
     row_group_num_bytes: NDArray[np.int64]
     row_group_first_row: NDArray[np.int64]
     fingerprint: str
-    memory: tuple[MemoryFile, ...] = ()
-    file_stamp: tuple[str, ...] = ()
-    remote: RemoteFiles | None = None
     chunk_num_bytes: NDArray[np.int64] | None = None
     selection: RowSelection | None = None
     table: TableFacts | None = None
     packed: PackedRows | None = None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Absolute paths; URLs without credentials; names of files in memory: ``"<buffer>"``."""
+        return self.listing.paths
+
+    @cached_property
+    def root(self) -> str:
+        """The deepest directory that holds all files; ``""`` for files in memory."""
+        if self.listing.memory:
+            return ""
+        scheme, _ = split_scheme(self.files[0])
+        directories = {os.path.dirname(split_scheme(file)[1]) for file in self.files}  # noqa: PTH120
+        root = os.path.commonpath(directories)
+        return f"{scheme}://{root}" if scheme else root
 
     @property
     def num_rows(self) -> int:
@@ -212,44 +212,40 @@ class Manifest:
     @property
     def content_fingerprint(self) -> str:
         """Like ``fingerprint`` without times and ETags, so equal for copies of the same files."""
-        times = frozen(np.zeros(len(self.files)))
-        return replace(self, file_mtime_ns=times, file_stamp=()).digest()
-
-    @property
-    def stamps(self) -> tuple[str, ...]:
-        """The stamps of files in a store or on disk, as `find_sources` has them."""
-        on_disk = zip(self.file_mtime_ns.tolist(), self.file_inode.tolist(), strict=True)
-        return self.file_stamp or tuple(f"{mtime} {inode}" for mtime, inode in on_disk)
+        return self.digest(with_times=False)
 
     @property
     def names(self) -> list[str]:
         """The names of the files below `root`."""
         prefix = len(self.root.rstrip("/")) + 1
-        return list(self.files) if self.memory else [file[prefix:] for file in self.files]
+        return list(self.files) if self.listing.memory else [file[prefix:] for file in self.files]
 
-    def digest(self) -> str:
+    def digest(self, *, with_times: bool = True) -> str:
         """Compute ``fingerprint``, with the length of each piece before the piece."""
-        names = [file.digest for file in self.memory] or self.names
+        listing = self.listing
+        names = [file.digest for file in listing.memory] or self.names
         # The dtype of a leaf may differ between releases for the same data.
         schemas = [[(leaf.path, leaf.kind, leaf.nullable) for leaf in s] for s in self.schemas]
+        texts: list[Any] = [names, schemas]
+        stamps = list(listing.stamps) if with_times and listing.store is not None else []
+        if stamps or self.table is not None:
+            texts.append(stamps)
+        if self.table is not None:
+            texts.append([self.table.identity, dict(self.table.keys)])
         arrays = (
             self.file_num_bytes,
-            self.file_mtime_ns,
+            self.file_mtime_ns if with_times else np.zeros(len(self.files)),
             self.file_digest,
             self.file_schema,
             self.row_group_file,
             self.row_group_in_file,
             self.row_group_num_rows,
         )
-        texts: list[Any] = [names, schemas, list(self.file_stamp)]
-        if self.table is not None:
-            texts.append([self.table.identity, dict(self.table.keys)])
         digest = hashlib.blake2b(digest_size=16)
         for piece in (
-            json.dumps(texts if self.file_stamp or self.table else texts[:2]).encode(),
+            json.dumps(texts).encode(),
             *(array.astype("<i8").tobytes() for array in arrays),
-            *([] if self.selection is None else [self.selection.digest()]),
-            *([] if self.packed is None else [self.packed.digest()]),
+            *(part.digest() for part in (self.selection, self.packed) if part is not None),
         ):
             digest.update(len(piece).to_bytes(8, "little"))
             digest.update(piece)
@@ -258,15 +254,18 @@ class Manifest:
     @property
     def row_group_num_chunks(self) -> NDArray[np.int64]:
         """The number of column chunks of each row group, int64 ``[G]``."""
-        num_leaves = np.array([len(_stored(schema)) for schema in self.schemas])
+        num_leaves = np.array([len(stored) for stored in self._stored])
         return num_leaves[self.file_schema[self.row_group_file]]
+
+    @property
+    def _stored(self) -> list[list[str]]:
+        """The paths of the leaves that files of each schema store."""
+        return [[leaf.path for leaf in s if leaf.standing != "added"] for s in self.schemas]
 
     def bytes_of_columns(self, columns: Collection[str]) -> NDArray[np.int64]:
         """Return the compressed bytes that each row group has in the columns of these paths."""
         assert self.chunk_num_bytes is not None  # noqa: S101
-        selected = [
-            np.array([leaf.path in columns for leaf in _stored(schema)]) for schema in self.schemas
-        ]
+        selected = [np.array([path in columns for path in stored]) for stored in self._stored]
         of_row_group = [selected[schema] for schema in self.file_schema[self.row_group_file]]
         chunk_bytes = np.where(np.concatenate(of_row_group), self.chunk_num_bytes, 0)
         ends = np.cumsum(self.row_group_num_chunks)
@@ -275,10 +274,7 @@ class Manifest:
 
     @property
     def partition_keys(self) -> dict[str, tuple[str | None, ...]]:
-        """The [F] values of each key: a table's, or of all ``key=value`` directories of paths.
-
-        ``NULL_KEY`` stands for null, None for a path that lacks the key.
-        """
+        """The [F] values of each key; ``NULL_KEY`` for null, None for a path that lacks the key."""
         if self.table is not None:
             return dict(self.table.keys)
         keys = [_partition_keys(file) for file in self.files]
@@ -287,21 +283,14 @@ class Manifest:
 
     def keep(self, row_groups: NDArray[np.bool_]) -> Manifest:
         """Return the manifest of the marked row groups; rows and files keep their numbers."""
-        chunk_num_bytes = self.chunk_num_bytes
-        if chunk_num_bytes is not None:
+        arrays: dict[str, Any]
+        arrays = {name: frozen(getattr(self, name)[row_groups]) for name in _OF_ROW_GROUPS}
+        if self.chunk_num_bytes is not None:
             of_kept = np.repeat(row_groups, self.row_group_num_chunks)
-            chunk_num_bytes = frozen(chunk_num_bytes[of_kept])
-        kept = replace(
-            self,
-            chunk_num_bytes=chunk_num_bytes,
-            row_group_file=frozen(self.row_group_file[row_groups]),
-            row_group_in_file=frozen(self.row_group_in_file[row_groups]),
-            row_group_num_rows=frozen(self.row_group_num_rows[row_groups]),
-            row_group_num_bytes=frozen(self.row_group_num_bytes[row_groups]),
-            row_group_first_row=frozen(self.row_group_first_row[row_groups]),
-            selection=None if self.selection is None else self.selection.keep(row_groups),
-            packed=None if self.packed is None else self.packed.keep(row_groups),
-        )
+            arrays["chunk_num_bytes"] = frozen(self.chunk_num_bytes[of_kept])
+        selection = None if self.selection is None else self.selection.keep(row_groups)
+        packed = None if self.packed is None else self.packed.keep(row_groups)
+        kept = replace(self, selection=selection, packed=packed, **arrays)
         return replace(kept, fingerprint=kept.digest())
 
     def select(self, selection: RowSelection) -> Manifest:
@@ -330,10 +319,6 @@ class Manifest:
         return self.selection.stored_rows(row_group, rows)
 
 
-def _stored(schema: Sequence[Leaf]) -> list[Leaf]:
-    return [leaf for leaf in schema if leaf.standing != "added"]
-
-
 def _partition_keys(path: str) -> dict[str, str]:
     directories = PurePath(path).parent.parts
     pairs = (directory.split("=", 1) for directory in directories if "=" in directory)
@@ -349,7 +334,7 @@ def frozen(values: ArrayLike) -> NDArray[np.int64]:
 
 def _packed(mask: NDArray[np.bool_]) -> tuple[int, NDArray[np.uint64]]:
     """Return the form and the words of the marked rows."""
-    if len(mask) >= MAX_ROWS:
+    if len(mask) >= _MAX_ROWS:
         raise ValueError(f"no rows can be selected in a row group of 2**32 or more: {len(mask)}")
     if mask.all():
         return _ALL, np.zeros(0, np.uint64)

@@ -1,48 +1,135 @@
-"""Makes manifests: reads the footers of files by the native module."""
+"""Makes manifests: reads the footers of files by the native module, or a file that keeps them."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from contextlib import closing, nullcontext
+from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchparquet._impl.files.discovery import SourceArgument, Sources, find_sources
+from torchparquet._impl.files.cache_file import Codec, through_file
+from torchparquet._impl.files.discovery import SourceArgument, find_files
 from torchparquet._impl.files.footers.leaf import Leaf
+from torchparquet._impl.files.listing import Listing, MemoryFile
 from torchparquet._impl.files.manifest import Manifest, frozen
-from torchparquet._impl.files.memory_files import MemoryFile
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
-from torchparquet._impl.files.remote.urls import split_scheme
+from torchparquet._impl.files.remote.urls import checked_path, without_credentials
+from torchparquet._impl.files.store_reading import StoreReading
 from torchparquet._impl.processors import num_processors
 from torchparquet.errors import CorruptFileError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.native import Decryption, Footers, LeafColumn
 
 _MAX_DEFAULT_THREADS = 16
-_CONVERTED = ("dtypes", "list_lengths", "row_bytes", "standing")
-_SAME_IN_LEAVES = [field.name for field in fields(Leaf) if field.name not in _CONVERTED]
+_TUPLES = ("dtypes", "list_lengths")
+_SAME_IN_LEAVES = [
+    field.name for field in fields(Leaf) if field.name not in (*_TUPLES, "row_bytes", "standing")
+]
+_OF_DISK = ("file_mtime_ns", "file_inode")
+_SAME_IN_FOOTERS = (
+    *_OF_DISK,
+    *("file_num_bytes", "file_digest", "file_has_hidden_columns", "file_num_rows", "file_schema"),
+    *("row_group_num_rows", "row_group_num_bytes"),
+)
+_SIZES_OF_CHUNKS = "chunk_num_bytes"
+_NOT_KEPT = ("listing", "schemas", "selection", "table", "packed")
+_KEPT = [field.name for field in fields(Manifest) if field.name not in _NOT_KEPT]
 
 
-def read_manifest(
+def open_manifest(
     paths: SourceArgument,
     num_threads: int | None = None,
     keys: FileKeys | None = None,
+    *,
     storage: StorageArguments = NO_STORAGE,
-) -> Manifest:
-    """Find the files of a data set and read their footers; see `find_sources` for the paths."""
-    return walk_footers(find_sources(paths, storage), num_threads, keys)[0]
+    with_chunk_sizes: bool = False,
+    with_contents: bool = False,
+) -> tuple[Manifest, Footers | None]:
+    """Return the manifest of a data set, from its cache if the files have not changed since.
+
+    If the paths, sizes and stamps of the listing are those in the cache, no file is opened.
+    Otherwise all footers are read and the cache is replaced atomically, so several processes may
+    use the same one. A cache without sizes of column chunks is also replaced if they are asked for.
+    One rank reads a store's footers for all, unless they are encrypted. The content of footers
+    comes only with a manifest that this process read of them.
+    """
+    listing, cache = find_files(paths, storage), storage.manifest_cache
+    codec = _codec(listing, with_chunk_sizes=with_chunk_sizes)
+    options = {"with_chunk_sizes": with_chunk_sizes, "with_contents": with_contents}
+    found: list[Footers] = []
+
+    def read() -> Manifest:
+        manifest, footers = walk_footers(listing, num_threads, keys, **options)
+        found.append(footers)
+        return manifest
+
+    def read_or_load() -> Manifest:
+        # A store that tells nothing of its files may have changed them.
+        if cache is None or not all(listing.stamps):
+            return read()
+        return through_file(cache, codec, read, storage=storage, paths=listing.paths)
+
+    if cache is not None and (keys is not None or listing.memory):
+        shown = without_credentials(checked_path(cache, "manifest_cache"))
+        if listing.memory:
+            raise ValueError(f"manifest_cache needs files on disk; got {shown!r}")
+        raise ValueError(
+            "manifest_cache must not be given with decryption_properties, because it would hold "
+            f"the content of encrypted footers in plain text; got {shown!r}"
+        )
+    manifest = storage.once(
+        ["footers", listing.paths, listing.num_bytes, listing.stamps, with_chunk_sizes],
+        read_or_load,
+        codec.encode,
+        codec.decode,
+        is_secret=listing.store is None or keys is not None,
+    )
+    return manifest, found[0] if found and with_contents else None
+
+
+def _codec(listing: Listing, *, with_chunk_sizes: bool) -> Codec[Manifest]:
+    """Return how the manifest of unchanged files is kept, without what reaches them."""
+
+    def parts(manifest: Manifest) -> dict[str, Any]:
+        kept = {name: getattr(manifest, name) for name in _KEPT}
+        schemas = [[asdict(leaf) for leaf in schema] for schema in manifest.schemas]
+        return kept | {"schemas": schemas, "files": listing.paths, "stamps": listing.stamps}
+
+    def made(parts: dict[str, Any]) -> Manifest | None:
+        if not with_chunk_sizes:
+            parts[_SIZES_OF_CHUNKS] = None
+        files = [tuple(parts.pop(name)) for name in ("files", "stamps")]
+        sizes = tuple(parts["file_num_bytes"].tolist())
+        is_same = [*files, sizes] == [listing.paths, listing.stamps, listing.num_bytes]
+        if not is_same or (with_chunk_sizes and parts[_SIZES_OF_CHUNKS] is None):
+            return None
+        # JSON has lists.
+        parts["schemas"] = tuple(
+            tuple(Leaf(**(leaf | {name: tuple(leaf[name]) for name in _TUPLES})) for leaf in schema)
+            for schema in parts["schemas"]
+        )
+        manifest = Manifest(listing=listing, **parts)
+        chunks = manifest.chunk_num_bytes
+        has_other_sizes = chunks is not None and len(chunks) != manifest.row_group_num_chunks.sum()
+        if manifest.digest() != manifest.fingerprint or has_other_sizes:
+            raise ValueError("its parts do not belong to one manifest")
+        return manifest
+
+    return Codec("manifest", parts, made)
+
+
+def read_manifest(paths: SourceArgument, storage: StorageArguments = NO_STORAGE) -> Manifest:
+    """Find the files of a data set and read their footers; see `find_files` for the paths."""
+    return walk_footers(find_files(paths, storage))[0]
 
 
 def walk_footers(
-    sources: Sources,
+    listing: Listing,
     num_threads: int | None = None,
     keys: FileKeys | None = None,
     *,
@@ -50,39 +137,36 @@ def walk_footers(
     with_contents: bool = False,
 ) -> tuple[Manifest, Footers]:
     """Open each file of a data set once and read its footer."""
-    footers = footers_of(
-        sources,
-        num_threads,
-        keys,
-        with_chunk_sizes=with_chunk_sizes,
-        with_contents=with_contents and not sources.memory,
-    )
-    manifest = _manifest_of(sources, footers)
+    with_contents = with_contents and not listing.memory
+    options = {"with_chunk_sizes": with_chunk_sizes, "with_contents": with_contents}
+    footers = footers_of(listing, num_threads, keys, **options)
+    manifest = _manifest_of(listing, footers)
     if with_chunk_sizes:
         manifest = replace(manifest, chunk_num_bytes=frozen(footers.chunk_num_bytes))
     return manifest, footers
 
 
 def footers_of(
-    files: Sources | Manifest,
+    listing: Listing,
     num_threads: int | None = None,
     keys: FileKeys | None = None,
-    **options: bool,
+    **options: Any,
 ) -> Footers:
     """Read the footers of files; `keys` are remembered."""
-    threads = _resolve_num_threads(num_threads)
+    if num_threads is None:
+        num_threads = min(num_processors(), _MAX_DEFAULT_THREADS)
     # Imported here, so that unpickling a manifest does not load the native module.
     from torchparquet._impl.native import Decryption, load_bridge, read_footers
 
     load_bridge()
-    paths = list(files.paths if isinstance(files, Sources) else files.files)
-    contents = [file.content for file in files.memory]
+    paths, contents = list(listing.paths), [file.content for file in listing.memory]
     decryption = None if keys is None else Decryption([keys.of_file(path) for path in paths])
-    with ExitStack() as open_until_read:
-        store = None
-        if files.remote is not None:
-            store = open_until_read.enter_context(files.remote.connect(just_listed=True)).native
-        footers = read_footers(paths, threads, contents, decryption, remote=store, **options)
+    reading = None
+    if listing.store is not None:
+        reading = StoreReading(listing, just_listed=True)
+        options["remote"] = reading.native
+    with nullcontext() if reading is None else closing(reading):
+        footers = read_footers(paths, num_threads, contents, decryption, **options)
     if keys is not None:
         keys.native = decryption
     return footers
@@ -91,19 +175,9 @@ def footers_of(
 def native_keys(manifest: Manifest, keys: FileKeys, num_threads: int) -> Decryption:
     """Return the native keys of a manifest's files; a copy of `keys` reads the footers first."""
     if keys.native is None:
-        footers_of(manifest, num_threads, keys)
+        footers_of(manifest.listing, num_threads, keys)
     assert keys.native is not None  # noqa: S101
     return keys.native
-
-
-def _resolve_num_threads(num_threads: int | None) -> int:
-    if num_threads is None:
-        return min(num_processors(), _MAX_DEFAULT_THREADS)
-    if isinstance(num_threads, bool) or not isinstance(num_threads, int):
-        raise TypeError(f"num_threads must be an int or None; got {num_threads!r}")
-    if num_threads < 1:
-        raise ValueError(f"num_threads must be at least 1; got {num_threads}")
-    return num_threads
 
 
 def leaves_of(schema: pa.Schema) -> tuple[Leaf, ...]:
@@ -114,7 +188,7 @@ def leaves_of(schema: pa.Schema) -> tuple[Leaf, ...]:
     sink = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), sink)
     file = MemoryFile("<schema>", sink.getvalue(), "")
-    return _schemas_of(footers_of(Sources((file.name,), memory=(file,)), 1))[0]
+    return _schemas_of(footers_of(Listing((file.name,), memory=(file,)), 1))[0]
 
 
 def _schemas_of(footers: Footers) -> tuple[tuple[Leaf, ...], ...]:
@@ -134,61 +208,35 @@ def _schemas_of(footers: Footers) -> tuple[tuple[Leaf, ...], ...]:
 def _leaf(leaf: LeafColumn, row_bytes: float) -> Leaf:
     same = {name: getattr(leaf, name) for name in _SAME_IN_LEAVES}
     lengths = tuple(leaf.list_lengths) if all(leaf.list_lengths) else ()
-    dtypes = tuple(leaf.dtypes)
-    return Leaf(**same, dtypes=dtypes, list_lengths=lengths, row_bytes=row_bytes)
+    return Leaf(**same, dtypes=tuple(leaf.dtypes), list_lengths=lengths, row_bytes=row_bytes)
 
 
-def _manifest_of(sources: Sources, footers: Footers) -> Manifest:
-    files, remote = sources.paths, sources.remote
-    counts = frozen(footers.file_num_row_groups)
-    rows = frozen(footers.row_group_num_rows)
+def _manifest_of(listing: Listing, footers: Footers) -> Manifest:
+    files = listing.paths
+    counts, rows = footers.file_num_row_groups, frozen(footers.row_group_num_rows)
     row_group_file = frozen(np.repeat(np.arange(len(files)), counts))
-    _check_countable(files, row_group_file, rows)
-    if not rows.any():
-        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        raise ValueError(f"the files must hold at least one row; all are empty: {files[0]!r}{more}")
-    first_row_group = np.cumsum(counts) - counts
-    unknown = np.full(len(files), -1)
-    manifest = Manifest(
-        files=files,
-        root="" if sources.memory else _common_root(files),
-        file_num_bytes=frozen(footers.file_num_bytes),
-        file_mtime_ns=frozen(footers.file_mtime_ns if remote is None else unknown),
-        file_inode=frozen(footers.file_inode if remote is None else unknown),
-        file_digest=frozen(footers.file_digest),
-        file_has_hidden_columns=frozen(footers.file_has_hidden_columns),
-        file_num_rows=frozen(footers.file_num_rows),
-        file_schema=frozen(footers.file_schema),
-        schemas=_schemas_of(footers),
-        row_group_file=row_group_file,
-        row_group_in_file=frozen(np.arange(len(rows)) - first_row_group[row_group_file]),
-        row_group_num_rows=rows,
-        row_group_num_bytes=frozen(footers.row_group_num_bytes),
-        row_group_first_row=frozen(np.cumsum(rows) - rows),
-        fingerprint="",
-        memory=sources.memory,
-        file_stamp=() if remote is None else remote.stamps,
-        remote=remote,
-    )
-    return replace(manifest, fingerprint=manifest.digest())
-
-
-def _common_root(files: Sequence[str]) -> str:
-    """Return the deepest directory that holds all files, which may be URLs."""
-    scheme, _ = split_scheme(files[0])
-    directories = {os.path.dirname(split_scheme(file)[1]) for file in files}  # noqa: PTH120
-    root = os.path.commonpath(directories)
-    return f"{scheme}://{root}" if scheme else root
-
-
-def _check_countable(
-    files: Sequence[str], row_group_file: NDArray[np.int64], num_rows: NDArray[np.int64]
-) -> None:
-    """Raise if the row numbers exceed int64; the native walk checks each file alone."""
-    beyond = np.flatnonzero(np.cumsum(num_rows, dtype=np.float64) >= 2.0**62)
+    # The native walk checks each file alone.
+    beyond = np.flatnonzero(np.cumsum(rows, dtype=np.float64) >= 2.0**62)
     if beyond.size:
         at = int(beyond[0])
         raise CorruptFileError(
             "a row group claims more rows than int64 can number: "
-            f"{files[row_group_file[at]]!r}, {int(num_rows[at])} rows"
+            f"{files[row_group_file[at]]!r}, {int(rows[at])} rows"
         )
+    if not rows.any():
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        raise ValueError(f"the files must hold at least one row; all are empty: {files[0]!r}{more}")
+    first_row_group = np.cumsum(counts) - counts
+    arrays: dict[str, Any] = {name: frozen(getattr(footers, name)) for name in _SAME_IN_FOOTERS}
+    if listing.store is not None:
+        arrays |= dict.fromkeys(_OF_DISK, frozen(np.full(len(files), -1)))
+    manifest = Manifest(
+        listing=listing,
+        schemas=_schemas_of(footers),
+        row_group_file=row_group_file,
+        row_group_in_file=frozen(np.arange(len(rows)) - first_row_group[row_group_file]),
+        row_group_first_row=frozen(np.cumsum(rows) - rows),
+        fingerprint="",
+        **arrays,
+    )
+    return replace(manifest, fingerprint=manifest.digest())

@@ -7,16 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from torchparquet._impl.checks import close_names, listed
 from torchparquet._impl.files.footers.leaf import DTYPES, NULL_KEY, Leaf
+from torchparquet._impl.files.manifest import Manifest
 from torchparquet.errors import SchemaMismatchError, UnsupportedColumnError
-
-if TYPE_CHECKING:
-    from torchparquet._impl.files.manifest import Manifest
 
 _Declared = TypeVar("_Declared")
 
@@ -37,26 +35,22 @@ class Schemas:
         """Collect the schemas of the files of ``manifest`` that have rows."""
         with_rows = np.flatnonzero(manifest.file_num_rows > 0)
         _, first = np.unique(manifest.file_schema[with_rows], return_index=True)
-        with_schema: list[int] = with_rows[np.sort(first)].tolist()
-        self._files = [manifest.files[index] for index in with_schema]
-        schemas: list[Sequence[Leaf]] = [
-            manifest.schemas[int(manifest.file_schema[index])] for index in with_schema
-        ]
         self._manifest = manifest
-        schemas = [[leaf for leaf in s if leaf.standing != "dropped"] for s in schemas]
-        self._leaves = [{leaf.path: leaf for leaf in schema} for schema in schemas]
-        self._repeated = [
-            {path for path, count in Counter(leaf.path for leaf in schema).items() if count > 1}
-            for schema in schemas
-        ]
+        self._files: list[str] = []
+        self._leaves: list[dict[str, Leaf]] = []
+        self._repeated: list[set[str]] = []
+        for file in with_rows[np.sort(first)].tolist():
+            schema = manifest.schemas[int(manifest.file_schema[file])]
+            leaves = [leaf for leaf in schema if leaf.standing != "dropped"]
+            counts = Counter(leaf.path for leaf in leaves)
+            self._files.append(manifest.files[file])
+            self._leaves.append({leaf.path: leaf for leaf in leaves})
+            self._repeated.append({path for path, count in counts.items() if count > 1})
         table = manifest.table
         self._of_table = {} if table is None else {leaf.path: leaf for leaf in table.leaves}
 
     def names(self) -> list[str]:
-        """Return the columns of all schemas, those of the table or of the first file first.
-
-        A column that files store by several paths is there once.
-        """
+        """Return the columns of all schemas, each once, the table's or the first file's first."""
         everywhere = [self._of_table, *self._leaves]
         found = dict.fromkeys(path for leaves in everywhere for path in leaves)
         if len(self._leaves) == 1:
@@ -64,19 +58,16 @@ class Schemas:
         stored = {path for leaves in self._leaves for path in leaves}
         names: dict[str, None] = {}
         for path in found:
-            others = _element_paths(path)
-            if path in stored and not any(
-                self._is_one(path, name) for name in others & names.keys()
-            ):
+            others = _element_paths(path) & names.keys()
+            # Each file that lacks one of the paths stores its column by the other.
+            is_there = any(
+                all(stored_path(leaves, path) == stored_path(leaves, o) for leaves in self._leaves)
+                for o in others
+            )
+            if path in stored and not is_there:
                 names[path] = None
         nested = {path[:at] for path in names for at, letter in enumerate(path) if letter == "."}
         return [name for name in names if name not in nested or not self._is_null(name)]
-
-    def _is_one(self, path: str, other: str) -> bool:
-        """True if each file that lacks one of the paths stores its column by the other."""
-        return all(
-            stored_path(leaves, path) == stored_path(leaves, other) for leaves in self._leaves
-        )
 
     def _is_null(self, name: str) -> bool:
         return all(leaves[name].holds_nulls for leaves in self._leaves if name in leaves)
@@ -96,10 +87,14 @@ class Schemas:
                 names.append(name)
         return names, others
 
-    def _leaf(self, schema: int, name: str) -> Leaf | None:
-        leaves = self._leaves[schema]
-        path = stored_path(leaves, name)
-        return leaves[path] if path or name in leaves else None
+    def _stored(self, name: str) -> list[tuple[Leaf, str]]:
+        """Return the leaf of a column in each schema that has it, and a file of that schema."""
+        pairs = zip(self._leaves, self._files, strict=True)
+        leaves = [(leaves.get(stored_path(leaves, name) or name), file) for leaves, file in pairs]
+        return [(leaf, file) for leaf, file in leaves if leaf is not None]
+
+    def _with_values(self, name: str) -> list[tuple[Leaf, str]]:
+        return [(leaf, file) for leaf, file in self._stored(name) if not leaf.holds_nulls]
 
     def added_since(self, name: str) -> str | None:
         """Return a file that lacks a column which its table has got since; None if none does."""
@@ -134,28 +129,29 @@ class Schemas:
     def agreed_leaves(
         self, name: str, dtype: str | None, *, everywhere: bool, unit: str | None = None
     ) -> list[Leaf]:
-        """Return the leaf ``name`` of the files, each kind once.
-
-        Leaves of nulls are as the others, but for their kind.
-        """
+        """Return the leaf ``name`` of the files, each kind once; those of nulls as the others."""
         if self.is_partition_key(name):
-            self._check_key_everywhere(name, everywhere=everywhere)
+            values = self._partition_keys[name]
+            has_rows = (self._manifest.file_num_rows > 0).tolist()
+            lacking = [i for i, value in enumerate(values) if value is None and has_rows[i]]
+            if everywhere and lacking:
+                files = self._manifest.files
+                having = next(i for i, value in enumerate(values) if value is not None)
+                raise SchemaMismatchError(
+                    "only some paths have the partition key (Column(..., default=...) reads a "
+                    f"value where it is missing), {name!r}: present in {files[having]!r}, missing "
+                    f"in {files[lacking[0]]!r}"
+                )
             return [self._partition_leaf(name, dtype)]
         self._check_present(name, everywhere=everywhere)
-        found: dict[str, tuple[Leaf, str]] = {}
-        nulls: list[tuple[Leaf, str]] = []
-        for number, file in enumerate(self._files):
-            if name in self._repeated[number]:
+        for repeated, file in zip(self._repeated, self._files, strict=True):
+            if name in repeated:
                 raise ValueError(
                     f"a selected name must name one column of a file; {name!r} stands for "
                     f"several in {file!r}"
                 )
-            leaf = self._leaf(number, name)
-            if leaf is None:
-                continue
-            if leaf.holds_nulls:
-                nulls.append((leaf, file))
-                continue
+        found: dict[str, tuple[Leaf, str]] = {}
+        for leaf, file in self._with_values(name):
             if dtype is not None:
                 _check_castable(leaf, dtype, file)
             if unit is not None and time_of(leaf.kind) is None:
@@ -164,39 +160,24 @@ class Schemas:
                     f"{name!r} is {leaf.kind} in {file!r}"
                 )
             for other, first in found.values():
-                if leaf.kind == other.kind or _agree(leaf, other, dtype, unit):
-                    continue
-                raise SchemaMismatchError(
-                    f"files disagree about the kind of column {name!r} "
-                    f"{_way_out(leaf, other, dtype)}: {other.kind} in {first!r}, {leaf.kind} in "
-                    f"{file!r}"
-                )
+                if leaf.kind != other.kind and not _agree(leaf, other, dtype, unit):
+                    raise SchemaMismatchError(
+                        f"files disagree about the kind of column {name!r} "
+                        f"{_way_out(leaf, other, dtype)}: {other.kind} in {first!r}, {leaf.kind} "
+                        f"in {file!r}"
+                    )
             found.setdefault(leaf.kind, (leaf, file))
+        nulls = [(leaf, file) for leaf, file in self._stored(name) if leaf.holds_nulls]
         return _with_nulls(name, [leaf for leaf, _ in found.values()], nulls, dtype)
 
     def finest_unit(self, name: str) -> str | None:
         """Return the finest unit of a column's times, or None if files do not store several."""
-        leaves = [self._leaf(number, name) for number in range(len(self._leaves))]
-        kinds = [leaf.kind for leaf in leaves if leaf is not None and not leaf.holds_nulls]
+        kinds = [leaf.kind for leaf, _ in self._with_values(name)]
         found = [_TIME.match(kind.replace("list<", "")) for kind in kinds]
         units = {"ns" if one[2] == "int96" else one[2] for one in found if one is not None}
         named = [unit for unit in NANOSECONDS if unit in units]
         several = len(units) > 1 and None not in found and len(set(map(time_of, kinds))) == 1
         return named[-1] if several else None
-
-    def _check_key_everywhere(self, name: str, *, everywhere: bool) -> None:
-        values = self._partition_keys[name]
-        has_rows = (self._manifest.file_num_rows > 0).tolist()
-        lacking = [i for i, value in enumerate(values) if value is None and has_rows[i]]
-        if not everywhere or not lacking:
-            return
-        having = next(i for i, value in enumerate(values) if value is not None)
-        files = self._manifest.files
-        raise SchemaMismatchError(
-            "only some paths have the partition key (Column(..., default=...) reads a value where "
-            f"it is missing), {name!r}: present in {files[having]!r}, missing in "
-            f"{files[lacking[0]]!r}"
-        )
 
     def declared_length(self, name: str) -> int | None:
         """Return the length that the files declare for each list of ``name``, or None."""
@@ -222,11 +203,7 @@ class Schemas:
         self, name: str, of: Callable[[Leaf], _Declared | None], disagreement: str, nothing: str
     ) -> _Declared | None:
         """Return what all files with values declare of a column alike; raise if they differ."""
-        found = [
-            (of(leaf), file)
-            for number, file in enumerate(self._files)
-            if (leaf := self._leaf(number, name)) is not None and not leaf.holds_nulls
-        ]
+        found = [(of(leaf), file) for leaf, file in self._with_values(name)]
         for value, file in found:
             if value != found[0][0]:
                 raise SchemaMismatchError(
@@ -242,8 +219,7 @@ class Schemas:
 
     def is_partition_key(self, name: str) -> bool:
         """True if the paths of the files have ``name`` and the files do not."""
-        stored = any(self._leaf(number, name) is not None for number in range(len(self._leaves)))
-        return not stored and name in self._partition_keys
+        return not self._stored(name) and name in self._partition_keys
 
     def partition_values(self, name: str) -> tuple[str | None, ...]:
         """Return the value of the partition key ``name`` of each file, as the manifest has it."""
@@ -264,15 +240,15 @@ class Schemas:
         return leaf
 
     def _check_present(self, name: str, *, everywhere: bool) -> None:
-        present = [self._leaf(i, name) is not None for i in range(len(self._leaves))]
-        if all(present) or (any(present) and not everywhere):
+        present = [file for _, file in self._stored(name)]
+        missing = [file for file in self._files if file not in present]
+        if not missing or (present and not everywhere):
             return
-        if any(present):
+        if present:
             raise SchemaMismatchError(
                 "files disagree about the presence of a column (Column(..., default=...) reads a "
-                f"value in files without it), {name!r}: present in "
-                f"{self._files[present.index(True)]!r}, missing in "
-                f"{self._files[present.index(False)]!r}"
+                f"value in files without it), {name!r}: present in {present[0]!r}, missing in "
+                f"{missing[0]!r}"
             )
         names = self.names()
         inner = [path for path in names if path.startswith(f"{name}.")]
@@ -300,16 +276,13 @@ def _check_castable(leaf: Leaf, dtype: str, file: str) -> None:
 
 
 def stored_path(leaves: Mapping[str, Leaf], name: str) -> str:
-    """Return the path by which a file stores the column ``name``; "" if it lacks it.
-
-    Writers name a list's element in different ways. A struct or a list of structs without any value
-    may be one leaf of nulls.
-    """
+    """Return the path by which a file stores the column ``name``; "" if it lacks it."""
     if name in leaves:
         return name
     for path in _element_paths(name):
         if path in leaves and leaves[path].num_lists:
             return path
+    # A struct or a list of structs without any value may be one leaf of nulls.
     for at, letter in enumerate(name):
         if letter == "." and name[:at] in leaves and leaves[name[:at]].holds_nulls:
             return name[:at]
@@ -317,7 +290,7 @@ def stored_path(leaves: Mapping[str, Leaf], name: str) -> str:
 
 
 def _element_paths(path: str) -> set[str]:
-    """Return the other paths by which files may store the elements of a list."""
+    """Return the other paths by which writers may name the elements of a list."""
     bare = next((path.removesuffix(f".{e}") for e in _ELEMENTS if path.endswith(f".{e}")), path)
     return {bare, *(f"{bare}.{element}" for element in _ELEMENTS)} - {path}
 
@@ -367,9 +340,7 @@ def _way_out(leaf: Leaf, other: Leaf, dtype: str | None) -> str:
 def time_of(kind: str) -> str | None:
     """Return what a kind measures if it has a unit of time: points in time, times, durations."""
     found = _TIME.match(kind.replace("list<", ""))
-    if found is None:
-        return None
-    return "timestamp" if found[3] else found[1]
+    return None if found is None else "timestamp" if found[3] else found[1]
 
 
 def _means_the_same(leaf: Leaf, other: Leaf, dtype: str) -> bool:
@@ -380,16 +351,11 @@ def _means_the_same(leaf: Leaf, other: Leaf, dtype: str) -> bool:
     # A duration is an int64 in files without an Arrow schema.
     if "int64" in kinds and any(kind.startswith("duration[") for kind in kinds):
         return True
-    return _unit(leaf.kind, dtype) == _unit(other.kind, dtype)
+    return _unit(leaf.element_kind, dtype) == _unit(other.element_kind, dtype)
 
 
 def _unit(kind: str, dtype: str) -> str:
-    """Return the meaning of a 1 in the tensor, as far as it differs between kinds.
-
-    Timestamps, times and durations have units. An unscaled decimal, read as int64, has its scale.
-    """
-    while kind.startswith("list<"):
-        kind = kind[len("list<") : -len(">")]
+    """Return the meaning of a 1 in the tensor, as far as it differs: a unit, or a scale."""
     if kind == "timestamp[int96]":
         return "timestamp[ns]"
     if kind.startswith(("timestamp[", "time[", "date", "duration[")):

@@ -79,7 +79,7 @@ class Metrics:
         wait_seconds: Part of it in which the loop waited for batches.
         first_wait_seconds: Part of `wait_seconds` for the first batch.
         function_seconds: Time in which the loop ran `processors` and `transform`, or waited for
-            the threads or processes that run them; not part of `wait_seconds`.
+            those that run them ahead; not part of `wait_seconds`.
         next_seconds: Time within the `next` calls that returned a batch.
         batches: Delivered batches.
         rows: Delivered rows, before the user's functions.
@@ -87,18 +87,15 @@ class Metrics:
         bytes_produced: Bytes of the tensors in delivered batches.
         num_reads: Requests to the source.
         open_seconds: Time of decode threads for opening files and column chunks.
-        read_seconds: Time of decode threads for reads.
-        decompress_seconds: Time of decode threads in codecs.
-        decode_seconds: Time of decode threads for all other decoding.
+        read_seconds: For reads.
+        decompress_seconds: In codecs.
+        decode_seconds: For all other decoding.
         threads_waited_for_loop_seconds: Time in which decode threads were ahead of the loop.
-        threads_waited_for_memory_seconds: Time in which decode threads had no room for further
-            batches while the loop waited too.
-        threads_waited_for_bytes_seconds: Time in which decode threads had no task whose bytes had
-            come from a store.
-        threads_idle_at_end_seconds: Time of decode threads without further work, until the last one
-            of the epoch ended.
-        threads_waited_for_lock_seconds: Time in which decode threads waited for the lock of the
-            task queue. More threads do not help where it is much of their time.
+        threads_waited_for_memory_seconds: Without room for further batches, while the loop waited.
+        threads_waited_for_bytes_seconds: Without a task whose bytes had come from a store.
+        threads_idle_at_end_seconds: Without further work, until the last one of the epoch ended.
+        threads_waited_for_lock_seconds: For the lock of the task queue. More threads do not help
+            where it is much of their time.
         threads_held_lock_seconds: Time in which one of them held it.
         http_requests: Requests to a store by the native HTTP client. This and the following counts
             are of the process, while this data set was read.
@@ -109,9 +106,9 @@ class Metrics:
         bytes_received: Bytes that came from the store.
         bytes_wasted: Those that came twice, or that nobody wanted any more.
         bytes_from_cache: Bytes that came from `cache_dir` instead.
-        ring: The present batches in flight.
-        columns: Metrics by name in the files; `row.id` and `row.valid` included.
-        codecs: Metrics by name of the codec, such as "zstd" or "uncompressed".
+        ring: The present batches in flight, a `Ring`.
+        columns: `ColumnMetrics` by name in the files; `row.id` and `row.valid` included.
+        codecs: `CodecMetrics` by name of the codec, such as "zstd" or "uncompressed".
         sources: The metrics of each data set of a mix; None for a data set without metrics.
     """
 

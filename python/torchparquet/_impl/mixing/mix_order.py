@@ -107,12 +107,7 @@ def with_item(items: tuple[Any, ...], index: int, item: Any) -> tuple[Any, ...]:
 
 
 class BatchOrder:
-    """The data set of each batch.
-
-    Attributes:
-        progress: The progress, with all that follows from the numbers of batches.
-        next: The data set of the next batch; None when the epoch is over.
-    """
+    """The data set of each batch; `next` is that of the next one, or None at the end."""
 
     def __init__(
         self, options: MixOptions, progress: MixProgress, num_batches: Sequence[int]
@@ -191,42 +186,35 @@ class BatchOrder:
             self.next = drawn if self._left(drawn) else None
 
 
-class RowOrder:
-    """The rows of each data set in a batch."""
+def rows_granted(options: MixOptions, progress: MixProgress, num_rows: int) -> list[int]:
+    """Return the number of the next `num_rows` rows that each active data set gives."""
+    proportion = Proportion([options.weights[i] for i in progress.active])
+    words = random_words(
+        (options.seed, progress.epoch), _ROWS_BLOCK + progress.num_drawn, len(progress.active)
+    )
+    after = proportion.granted(list(progress.counts), num_rows, words)
+    return [new - old for new, old in zip(after, progress.counts, strict=True)]
 
-    def __init__(self, options: MixOptions) -> None:
-        """Take the weights, the seed and the size of batches."""
-        self._options = options
 
-    def granted(self, progress: MixProgress, num_rows: int) -> list[int]:
-        """Return the number of the next `num_rows` rows that each active data set gives."""
-        proportion = Proportion([self._options.weights[i] for i in progress.active])
-        block = _ROWS_BLOCK + progress.num_drawn
-        key = (self._options.seed, progress.epoch)
-        words = random_words(key, block, len(progress.active))
-        after = proportion.granted(list(progress.counts), num_rows, words)
-        return [new - old for new, old in zip(after, progress.counts, strict=True)]
-
-    def count_all(self, progress: MixProgress, left: Sequence[int]) -> int:
-        """Return the number of batches from `progress` on."""
-        batch_size = self._options.batch_size
-        assert batch_size is not None  # noqa: S101
-        if self._options.stopping == "all_exhausted":
-            return -(-sum(left) // batch_size)
-        ends = [count + rows for count, rows in zip(progress.counts, left, strict=True)]
-        num = 0
-        while True:
-            rounds = [progress.rounds[number] for number in progress.active]
-            reached = [
-                num_rounds > 0 or count >= end
-                for num_rounds, count, end in zip(rounds, progress.counts, ends, strict=True)
-            ]
-            if self._options.stopping == "repeat" and all(reached):
-                return num
-            granted = self.granted(progress, batch_size)
-            after = tuple(old + new for old, new in zip(progress.counts, granted, strict=True))
-            beyond = [count > end for count, end in zip(after, ends, strict=True)]
-            if self._options.stopping == "first_exhausted" and any(beyond):
-                return num
-            num += 1
-            progress = replace(progress, counts=after)
+def num_row_batches(options: MixOptions, progress: MixProgress, left: Sequence[int]) -> int:
+    """Return the number of batches of mixed rows from `progress` on."""
+    batch_size = options.batch_size
+    assert batch_size is not None  # noqa: S101
+    if options.stopping == "all_exhausted":
+        return -(-sum(left) // batch_size)
+    ends = [count + rows for count, rows in zip(progress.counts, left, strict=True)]
+    has_ended = [progress.rounds[number] > 0 for number in progress.active]
+    num = 0
+    while True:
+        pairs = list(zip(progress.counts, ends, strict=True))
+        reached = [old or n >= end for old, (n, end) in zip(has_ended, pairs, strict=True)]
+        if options.stopping == "repeat" and all(reached):
+            return num
+        granted = rows_granted(options, progress, batch_size)
+        after = tuple(old + new for old, new in zip(progress.counts, granted, strict=True))
+        if options.stopping == "first_exhausted" and any(
+            count > end for count, end in zip(after, ends, strict=True)
+        ):
+            return num
+        num += 1
+        progress = replace(progress, counts=after)

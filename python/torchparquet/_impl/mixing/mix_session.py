@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.metrics.read_metrics import Metrics, side_by_side
 from torchparquet._impl.mixing.mix_order import MixOptions, MixProgress
+from torchparquet._impl.mixing.row_cursor import RowPlace
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.session.dataset_session import DatasetSession
 from torchparquet._impl.session.session import Session, Start
@@ -73,12 +74,11 @@ class MixState:
         return self.progress.epoch
 
 
+@dataclass
 class MixTotals:
     """What the data sets of a mix have read."""
 
-    def __init__(self, parts: Sequence[Totals]) -> None:
-        """Add up the parts."""
-        self.parts = list(parts)
+    parts: list[Totals]
 
     def metrics(self) -> Metrics:
         """Return what was read so far."""
@@ -86,11 +86,7 @@ class MixTotals:
 
 
 class MixSession(Session[MixPosition]):
-    """All that the iterations over one mix share in one process.
-
-    A mix reads its data sets by iterators of their sessions which it leads, and leaves the epochs
-    and states of the data sets alone.
-    """
+    """What the iterations over one mix share: they lead iterators of its data sets' sessions."""
 
     what = "mix"
 
@@ -182,12 +178,11 @@ class MixSession(Session[MixPosition]):
     ) -> MixPosition:
         """Return the start of an epoch, or where a state leads to.
 
-        Args:
-            place: Returns the place of a data set, from its number, its state if there is one, and
-                the epoch of its present round.
+        `place` returns the place of a data set, from its number, its state if there is one, and the
+        epoch of its present round.
         """
+        options, sources = self.options, None
         if state is None:
-            options, sources = self.options, None
             progress = MixProgress.begin(epoch, options.weights)
         else:
             options, progress, sources = state.options, state.progress, state.value["sources"]
@@ -221,15 +216,13 @@ class MixSession(Session[MixPosition]):
 
     def num_steps(self, num_workers: int = 0) -> int:
         """Return the batches of the epoch under way or to come, of all workers."""
-        live = self.live_iterator()
-        start = self.next_start()
-        first = None if live is None or live.progress.position is None else live.first
-        if first is not None:
-            positions = [first]
+        live: Any = self.live_iterator()
+        if live is not None and live.progress.position is not None and live.first is not None:
+            positions = [live.first]
         else:
             workers: list[_Worker] = [(worker, num_workers) for worker in range(num_workers)]
+            start, epoch = self.next_start(), self._ledger.next_epoch
             state = None if start is None else start.state
-            epoch = self._ledger.next_epoch
             positions = [self._resolved(state, epoch, of) for of in workers or [None]]
         if self._counted[0] != positions:
             drawn = positions[0].progress.num_drawn
@@ -240,13 +233,9 @@ class MixSession(Session[MixPosition]):
 
     # States.
 
-    def live_iterator(self) -> Mixture | None:
-        """Return the latest iterator where it is under way."""
-        return cast("Mixture | None", super().live_iterator())
-
     def state_at(self, position: MixPosition | None) -> dict[str, Any]:
         """Return the state of a position; None for that at which the next iteration begins."""
-        live = self.live_iterator()
+        live: Any = self.live_iterator()
         if position is not None and live is not None and live.progress.position is position:
             # Looking for further rows may be the only way to know if the epoch is over.
             is_over, position = live.over, live.progress.position
@@ -263,7 +252,16 @@ class MixSession(Session[MixPosition]):
         """Return the state of a position."""
         if position.progress.over or self.mixing.is_over(position):
             return self._state_after(position)
-        sources = self.mixing.sources_of(self, position)
+        sources: list[Any] = [None] * len(self.members)
+        for number in position.progress.active:
+            member, place = self.members[number], position.places[number]
+            ended = place.batch.mark if isinstance(place, RowPlace) else place
+            if isinstance(ended, Ended):
+                sources[number] = copied(ended.state)
+            elif isinstance(place, RowPlace):
+                sources[number] = place.state(member)
+            else:
+                sources[number] = member.state_of(place)
         return self._dumped(position.options, position.progress, sources)
 
     def _state_after(self, position: MixPosition) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""One epoch of a mix: of whole batches, and what a mix of rows has in common with it."""
+"""One epoch of a mix of whole batches."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import replace
 from typing import Any
 
@@ -11,22 +10,15 @@ from torch import Tensor
 
 from torchparquet._impl.batches.batch_rows import num_rows_of
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.mixing.mix_order import BatchOrder, MixProgress, with_item
-from torchparquet._impl.mixing.mix_session import (
-    Ended,
-    Member,
-    MixPosition,
-    MixSession,
-    MixTotals,
-    copied,
-)
+from torchparquet._impl.mixing.mix_order import BatchOrder, with_item
+from torchparquet._impl.mixing.mix_session import Ended, MixPosition, MixSession, MixTotals
 from torchparquet._impl.session.session import Start
 from torchparquet._impl.session.session_iterator import SessionIterator
 from torchparquet.jagged import Jagged
 
 
 class Mixture(SessionIterator[Batch, MixPosition]):
-    """One epoch of a mix.
+    """One epoch of a mix whose batches are those of its data sets; `RowMixture` is another kind.
 
     `next` raises:
         RuntimeError: A data set has fewer batches than its length, or the iterator was closed.
@@ -44,20 +36,22 @@ class Mixture(SessionIterator[Batch, MixPosition]):
         self.first: MixPosition | None = None
         # By number. They begin with the mix, so that ranks which cannot begin say so.
         self._iterators: dict[int, SessionIterator[Batch, Any]] = {}
+        self._latest_order: BatchOrder | None = None
         session.follow(self)
 
     def _first_position(self) -> MixPosition:
         session = self._session
+
+        def begun(start: Start | None, epoch: int) -> MixPosition:
+            return session.placed(None if start is None else start.state, epoch, self._lead)
+
         if self.led_at is None:
-            self.first = session.begin(self.progress, self._begun_at)
+            self.first = session.begin(self.progress, begun)
         else:
             state, epoch = self.led_at
             read = None if state is None else session.read_state(state)
             self.first = session.placed(read, epoch, self._lead)
         return self.first
-
-    def _begun_at(self, start: Start | None, epoch: int) -> MixPosition:
-        return self._session.placed(None if start is None else start.state, epoch, self._lead)
 
     def _lead(self, number: int, state: Any, epoch: int) -> Any:
         """Begin to iterate over a data set, and return its place."""
@@ -90,7 +84,8 @@ class Mixture(SessionIterator[Batch, MixPosition]):
         position = self._settled()
         if self.over:
             self.take_epoch()
-            self._close_all()
+            if not self.is_led:  # else the mix that leads it may go on with its next epoch
+                self._close_all()
             self.progress.has_ended = True
             raise StopIteration
         return self._take(self.progress.position or position)
@@ -108,46 +103,59 @@ class Mixture(SessionIterator[Batch, MixPosition]):
         super()._check_usable()
 
     @staticmethod
-    @abstractmethod
     def begun(
         session: MixSession, position: MixPosition, worker: tuple[int, int] | None
     ) -> MixPosition:
-        """Return a position whose data sets were brought to their places."""
+        """Return a position with the batches of each data set."""
+        progress = position.progress
+        num_batches = [
+            progress.delivered[number] + _left(session, number, place, worker)
+            for number, place in enumerate(position.places)
+        ]
+        order = BatchOrder(position.options, progress, num_batches)
+        position = replace(position, progress=order.progress, num_batches=tuple(order.num_batches))
+        return _with_rounds(session, position, order, worker)
 
     @staticmethod
-    @abstractmethod
     def batches_left(position: MixPosition) -> int:
         """Return the batches of the epoch that are left."""
+        return _order_at(position).count_all()
 
     @staticmethod
-    @abstractmethod
     def is_over(position: MixPosition) -> bool:
         """Return True if no batch is left, as far as that is known without reading."""
-
-    @classmethod
-    def sources_of(cls, session: MixSession, position: MixPosition) -> list[Any]:
-        """Return the states of the data sets; None of those that take no part."""
-        active = position.progress.active
-        return [
-            cls.source_of(member, place) if number in active else None
-            for number, (member, place) in enumerate(
-                zip(session.members, position.places, strict=True)
-            )
-        ]
-
-    @staticmethod
-    @abstractmethod
-    def source_of(member: Member, place: Any) -> Any:
-        """Return the state that leads to a place of a data set."""
-
-    @abstractmethod
-    def _take(self, position: MixPosition) -> tuple[Batch, MixPosition]:
-        """Return the batch at a position, and the position after it."""
+        return position.progress.over or _order_at(position).next is None
 
     @property
-    @abstractmethod
     def over(self) -> bool:
         """True if no batch is left; may read one ahead to know, and move the position on."""
+        position = self.begin()
+        return position.progress.over or self._order(position).next is None
+
+    def _order(self, position: MixPosition) -> BatchOrder:
+        order = self._latest_order
+        if order is None or order.progress is not position.progress:
+            self._latest_order = order = _order_at(position)
+        return order
+
+    def _take(self, position: MixPosition) -> tuple[Batch, MixPosition]:
+        """Return the batch at a position, and the position after it."""
+        order = self._order(position)
+        number = order.next
+        assert number is not None  # noqa: S101
+        iterator = self._iterator(number)
+        iterator.go_back(position.places[number])
+        batch = next(iterator, None)
+        if batch is None:
+            raise RuntimeError(
+                f"data set {number} ended after {position.progress.delivered[number]} batches, "
+                f"its length is {order.num_batches[number]}"
+            )
+        batch = self._marked(batch, number)
+        order.count()
+        places = with_item(position.places, number, iterator.progress.position)
+        after = MixPosition(order.progress, position.options, places, position.num_batches)
+        return batch, _with_rounds(self._session, after, order, None)
 
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or row `row` of it, to be shown."""
@@ -180,74 +188,6 @@ class Mixture(SessionIterator[Batch, MixPosition]):
         device = next((leaf.device for leaf in leaves if isinstance(leaf, Tensor)), None)
         numbers = torch.full((num_rows_of(batch),), number, dtype=torch.int64, device=device)
         return batch | {key: numbers}
-
-
-class BatchMixture(Mixture):
-    """One epoch of a mix whose batches are those of its data sets."""
-
-    def __init__(self, session: MixSession, led_at: tuple[Any, int] | None = None) -> None:
-        """Prepare to iterate; reads nothing yet."""
-        self._order = BatchOrder(session.options, MixProgress(0, (), ()), ())
-        super().__init__(session, led_at)
-
-    @staticmethod
-    def begun(
-        session: MixSession, position: MixPosition, worker: tuple[int, int] | None
-    ) -> MixPosition:
-        """Return a position with the batches of each data set."""
-        progress = position.progress
-        num_batches = [
-            progress.delivered[number] + _left(session, number, place, worker)
-            for number, place in enumerate(position.places)
-        ]
-        order = BatchOrder(position.options, progress, num_batches)
-        position = replace(position, progress=order.progress, num_batches=tuple(order.num_batches))
-        return _with_rounds(session, position, order, worker)
-
-    @staticmethod
-    def batches_left(position: MixPosition) -> int:
-        """Return the batches of the epoch that are left."""
-        return _order_at(position).count_all()
-
-    @staticmethod
-    def is_over(position: MixPosition) -> bool:
-        """Return True if no batch is left."""
-        return position.progress.over or _order_at(position).next is None
-
-    @staticmethod
-    def source_of(member: Member, place: Any) -> Any:
-        """Return the state of the next batch."""
-        return copied(place.state) if isinstance(place, Ended) else member.state_of(place)
-
-    def _go_to(self, position: MixPosition | None) -> MixPosition:
-        position = super()._go_to(position)
-        if not position.progress.over and self._order.progress is not position.progress:
-            self._order = _order_at(position)
-        return position
-
-    @property
-    def over(self) -> bool:
-        """True if no batch is left."""
-        position = self.begin()
-        is_of_position = self._order.progress is position.progress
-        return self._order.next is None if is_of_position else self.is_over(position)
-
-    def _take(self, position: MixPosition) -> tuple[Batch, MixPosition]:
-        order, number = self._order, self._order.next
-        assert number is not None  # noqa: S101
-        iterator = self._iterator(number)
-        iterator.go_back(position.places[number])
-        batch = next(iterator, None)
-        if batch is None:
-            raise RuntimeError(
-                f"data set {number} ended after {position.progress.delivered[number]} batches, "
-                f"its length is {order.num_batches[number]}"
-            )
-        batch = self._marked(batch, number)
-        order.count()
-        places = with_item(position.places, number, iterator.progress.position)
-        after = MixPosition(order.progress, position.options, places, position.num_batches)
-        return batch, _with_rounds(self._session, after, order, None)
 
 
 def _order_at(position: MixPosition) -> BatchOrder:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchparquet._impl.batches.batch_rows import check_rows, num_rows_of, sliced
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.mixing.mix_session import Member
-from torchparquet._impl.session.session_iterator import SessionIterator
+
+if TYPE_CHECKING:
+    from torchparquet._impl.mixing.mix_session import Member
+    from torchparquet._impl.session.session_iterator import SessionIterator
 
 
 @dataclass(frozen=True)
@@ -16,8 +18,7 @@ class BatchRecord:
     """A batch of a data set without its rows: the facts to read it again.
 
     Attributes:
-        number: Number of the batch among all that the cursor reads; reading it again keeps the
-            number.
+        number: Number of the batch among all that the cursor reads; the same if read again.
         mark: Position of the iterator before the batch; None before it has begun.
         end: Rows of the epoch that all ranks can take; None if that is not known before.
         num_rows: Rows of the batch; None before it was read.
@@ -33,11 +34,7 @@ class BatchRecord:
 
 
 class RowPlace(NamedTuple):
-    """The place of the next row of a data set.
-
-    Attributes:
-        batch: The batch of the row; or the batch before, which is then used up.
-    """
+    """The place of the next row: its batch, or the one before, which is then used up."""
 
     batch: BatchRecord
     used: int
@@ -64,25 +61,17 @@ class RowPlace(NamedTuple):
         return session.state_of_row(self.batch.mark, self.used, self.taken)
 
 
-class _Held(NamedTuple):
-    """A batch that was read."""
-
-    record: BatchRecord
-    batch: Batch
-
-
 class _Read(NamedTuple):
     """The batches that were read and are kept, and the next one to read."""
 
-    held: tuple[_Held, ...]
+    held: tuple[tuple[BatchRecord, Batch], ...]
     following: BatchRecord
 
 
 class RowCursor:
-    """Reads the rows of one data set from any place, fastest in order.
+    """Reads the rows of one data set from any place, fastest in order; the caller keeps the places.
 
-    The caller keeps the places. The cursor holds the batches that were read and are not used up. It
-    goes back if the caller asks for an earlier place, or for one in another epoch.
+    It holds the batches that were read and are not used up.
     """
 
     def __init__(
@@ -103,7 +92,7 @@ class RowCursor:
         num_held = -place.used if not place.is_at_end else 0
         while True:
             while at < len(self._read.held):
-                num_held += self._read.held[at].record.num_rows or 0
+                num_held += self._read.held[at][0].num_rows or 0
                 at += 1
             if num_held >= wanted or not self._read_batch():
                 return max(0, min(wanted, num_held))
@@ -137,29 +126,23 @@ class RowCursor:
         """Give up the batches before `place`."""
         held, following = self._read
         at = place.batch.number + place.is_at_end
-        if held and held[0].record.number < at:
-            self._read = _Read(tuple(one for one in held if one.record.number >= at), following)
+        if held and held[0][0].number < at:
+            self._read = _Read(tuple(one for one in held if one[0].number >= at), following)
 
     @property
     def example(self) -> Batch | None:
         """A batch of the data set, if the cursor holds one."""
-        return self._read.held[0].batch if self._read.held else None
+        return self._read.held[0][1] if self._read.held else None
 
     def _index(self, place: RowPlace) -> int:
         """Return the index of the held batch with the row; their number for the next batch."""
-        at = self._found(place)
-        if at < 0:
-            record = place.batch
-            if place.is_at_end:
-                record = _following(record, place.taken)
-            self._read = _Read((), replace(record, num_rows=None, after=None))
-            at = 0
-        return at
-
-    def _found(self, place: RowPlace) -> int:
         held, following = self._read
         at = place.batch.number + place.is_at_end - following.number + len(held)
-        return at if at <= len(held) else -1
+        if 0 <= at <= len(held):
+            return at
+        record = _following(place.batch, place.taken) if place.is_at_end else place.batch
+        self._read = _Read((), replace(record, num_rows=None, after=None))
+        return 0
 
     def _read_batch(self) -> bool:
         """Read the next batch; return True if there was one."""
@@ -179,7 +162,7 @@ class RowCursor:
         if after.epoch != following.mark.epoch:
             mark: Any = self._session.start_of(after)
             record = replace(record, mark=mark, rows_before=0, end=self._session.rows(mark)[1])
-        held = (*read.held, _Held(record, batch))
+        held = (*read.held, (record, batch))
         self._read = _Read(held, _following(record, record.rows_before + num_rows))
         return True
 

@@ -9,93 +9,56 @@ from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.functions.transforms import Transforms
 from torchparquet._impl.mixing.mix_session import Member, MixSession
 from torchparquet._impl.mixing.row_cursor import BatchRecord, RowCursor, RowPlace
+from torchparquet._impl.mixing.session_dataset import SessionDataset
 from torchparquet._impl.session.session_iterator import ExactIterator, Progress, SessionIterator
 
 _FORMAT = "torchparquet.UnbatchedDataset"
 
 
-class RowSession:
-    """The session of a data set whose rows are read one by one.
+def rows_to_skip(session: Member, *, is_beginning: bool = False) -> int:
+    """Return the rows of the first batch that were delivered before a state was taken."""
+    start = session.next_start()
+    if not isinstance(session, MixSession) or start is None or start.state is None:
+        return 0
+    num_rows, world = start.state.skipped
+    if num_rows and is_beginning and world != session.worlds():
+        raise ValueError(
+            "a state within a batch of a mix fits the same ranks and workers only, got "
+            f"[world_size, num_workers] of its data sets {world}, here {session.worlds()}; take it "
+            "between two batches"
+        )
+    return int(num_rows)
 
-    Epochs, and all that a state of batches says, are those of the data set. A state within a batch
-    of a mix leads to the batch, and says how many of its rows were delivered.
+
+def state_of_rows(session: Member, progress: Progress[RowPlace] | None) -> dict[str, Any]:
+    """Return the state of an iteration, or of the data set if none is under way.
+
+    Of a mix it leads to the batch, and says how many of its rows were delivered.
     """
+    place = None if progress is None or progress.has_ended else progress.position
+    num_rows = 0
+    if place is None or place.batch.mark is None:
+        state, num_rows = session.latest_state(), rows_to_skip(session)
+    elif place.batch.num_rows is None and not place.used:
+        state = session.state_at(place.batch.mark)
+    else:
+        found = place.state(session)
+        state, num_rows = found["state"], found.get("used", 0)
+    if not isinstance(session, MixSession):
+        return state
+    return {"format": _FORMAT, "state": state, "rows": num_rows, "world": session.worlds()}
 
-    def __init__(self, dataset: Any, transforms: Transforms | None) -> None:
-        """Read the rows of `dataset`."""
-        self.dataset = dataset
-        self.transforms = transforms
-        self._latest: tuple[Progress[Any], Progress[RowPlace]] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes without the iteration under way."""
-        return self.__dict__ | {"_latest": None}
-
-    @property
-    def session(self) -> Member:
-        """The session of the data set, whose copies have sessions of their own."""
-        session: Member = self.dataset._session
-        return session
-
-    def iterate(self) -> RowIteration:
-        """Return the rows of the data set's next iteration."""
-        self.num_to_skip(is_beginning=True)
-        batches: SessionIterator[Batch, Any] = iter(self.dataset)
-        made = RowIteration(self, batches)
-        self._latest = batches.progress, made.progress
-        return made
-
-    def num_to_skip(self, *, is_beginning: bool = False) -> int:
-        """Return the rows of the first batch that were delivered before a state was taken."""
-        start = self.session.next_start()
-        if not isinstance(self.session, MixSession) or start is None or start.state is None:
-            return 0
-        num_rows, world = start.state.skipped
-        if num_rows and is_beginning and world != self.session.worlds():
-            raise ValueError(
-                "a state within a batch of a mix fits the same ranks and workers only, got "
-                f"[world_size, num_workers] of its data sets {world}, here "
-                f"{self.session.worlds()}; take it between two batches"
-            )
-        return int(num_rows)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position of the latest iteration."""
-        self.session.check_seen()
-        if self._latest is not None:
-            batches, rows = self._latest
-            if self.session.is_latest(batches):
-                return self.state_at(rows)
-        return self._state(self.session.latest_state(), self.num_to_skip())
-
-    def state_at(self, progress: Progress[RowPlace]) -> dict[str, Any]:
-        """Return the state of an iteration that has begun."""
-        session, place = self.session, progress.position
-        if progress.has_ended or place is None or place.batch.mark is None:
-            return self._state(session.latest_state(), self.num_to_skip())
-        if place.batch.num_rows is None and not place.used:
-            return self._state(session.state_at(place.batch.mark), 0)
-        state = place.state(session)
-        return self._state(state["state"], state.get("used", 0))
-
-    def _state(self, state: dict[str, Any], num_rows: int) -> dict[str, Any]:
-        if not isinstance(self.session, MixSession):
-            return state
-        world = self.session.worlds()
-        return {"format": _FORMAT, "state": state, "rows": num_rows, "world": world}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next iteration, and a live one, resume at `state`."""
-        if not isinstance(self.session, MixSession):
-            self.session.load_state_dict(state)
-            return
-        if not isinstance(state, dict):
-            raise TypeError(f"state must be a dict, got {type(state).__name__}")
-        if state.get("format") != _FORMAT:
-            raise ValueError(
-                f"state must be a state of the rows of a mix, got keys {sorted(state)}"
-            )
-        self.session.load_state_dict(state["state"], (state["rows"], state["world"]))
+def load_state_of_rows(session: Member, state: dict[str, Any]) -> None:
+    """Make the next iteration, and a live one, resume at `state`."""
+    if not isinstance(session, MixSession):
+        session.load_state_dict(state)
+        return
+    if not isinstance(state, dict):
+        raise TypeError(f"state must be a dict, got {type(state).__name__}")
+    if state.get("format") != _FORMAT:
+        raise ValueError(f"state must be a state of the rows of a mix, got keys {sorted(state)}")
+    session.load_state_dict(state["state"], (state["rows"], state["world"]))
 
 
 class RowIteration(ExactIterator[Row, RowPlace]):
@@ -107,12 +70,20 @@ class RowIteration(ExactIterator[Row, RowPlace]):
             before an unreadable batch.
     """
 
-    def __init__(self, rows: RowSession, batches: SessionIterator[Batch, Any]) -> None:
+    def __init__(
+        self,
+        rows: SessionDataset[Row],
+        session: Member,
+        batches: SessionIterator[Batch, Any],
+        transforms: Transforms | None,
+    ) -> None:
         """Prepare to iterate; reads nothing yet."""
         super().__init__()
+        self.batches = batches
         self._rows = rows
-        self._batches = batches
-        self._texts = texts_of(rows.session.fields)
+        self._session = session
+        self._transforms = transforms
+        self._texts = texts_of(session.fields)
         self._cursor: RowCursor | None = None
         # A batch, its rows, and the number of rows to return.
         self._split: tuple[BatchRecord | None, list[Row], int] = (None, [], 0)
@@ -123,7 +94,7 @@ class RowIteration(ExactIterator[Row, RowPlace]):
         if record is not of_rows or used >= end:
             record, used = self._split_batch(RowPlace(record, used))
             rows = self._split[1]
-        row, transforms = rows[used], self._rows.transforms
+        row, transforms = rows[used], self._transforms
         if transforms is not None:
             place = RowPlace(record, used)
             row = transforms.apply(row, lambda _: self._origin(place))
@@ -131,14 +102,11 @@ class RowIteration(ExactIterator[Row, RowPlace]):
 
     def _settled(self) -> RowPlace:
         progress = self.progress
-        if progress.position is None or self._batches.progress.position is None:
+        if progress.position is None or self.batches.progress.position is None:
             # It begins, or goes on at a state that was loaded meanwhile.
-            skipped = self._rows.num_to_skip(is_beginning=True)
+            skipped = rows_to_skip(self._session, is_beginning=True)
             progress.move(RowPlace(BatchRecord(0, None, 0, None), skipped))
-        place = progress.position
-        if place is None or progress.reached is not place:
-            place = self._go_to(place)
-        progress.reached = None
+        place = super()._settled()
         if progress.has_ended:
             raise StopIteration
         return place
@@ -147,10 +115,10 @@ class RowIteration(ExactIterator[Row, RowPlace]):
         assert position is not None  # noqa: S101
         if position.batch.mark is None:
             # Nothing is read before the mark is recorded: no exception can lose the first batch.
-            mark = self._batches.begin()
-            taken, end = self._rows.session.rows(mark)
+            mark = self.batches.begin()
+            taken, end = self._session.rows(mark)
             position = RowPlace(BatchRecord(0, mark, taken, end), position.used)
-            self._cursor = RowCursor(self._rows.session, self._batches, position)
+            self._cursor = RowCursor(self._session, self.batches, position)
             self.progress.position = position
         return position
 
@@ -177,18 +145,18 @@ class RowIteration(ExactIterator[Row, RowPlace]):
         return place
 
     def _origin(self, place: RowPlace) -> object:
-        return self._batches.origin(place.used - (place.batch.num_rows or 0))
+        return self.batches.origin(place.used - (place.batch.num_rows or 0))
 
     def state_dict(self) -> dict[str, Any]:
         """Return where this iterator stands."""
         if self.progress.position is None:
             return self._rows.state_dict()
-        return self._rows.state_at(self.progress)
+        return state_of_rows(self._session, self.progress)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume at `state`; a DataLoader worker loads it after it has begun to iterate."""
-        self._rows.load_state_dict(state)
-        self._batches.progress.move(None)
+        load_state_of_rows(self._session, state)
+        self.batches.progress.move(None)
 
     def seek(self, step: int) -> None:
         """Refuse: rows have no steps."""
@@ -199,4 +167,4 @@ class RowIteration(ExactIterator[Row, RowPlace]):
 
     def close(self) -> None:
         """Join the threads and give up the batches in flight. Idempotent."""
-        self._batches.close()
+        self.batches.close()

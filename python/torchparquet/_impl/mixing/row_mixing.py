@@ -8,23 +8,19 @@ from typing import Any
 
 from torchparquet._impl.batches.batch_rows import check_alike, joined
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.mixing.mix_order import MixProgress, RowOrder, with_item
-from torchparquet._impl.mixing.mix_session import (
-    Ended,
-    Member,
-    MixPosition,
-    MixSession,
-    copied,
+from torchparquet._impl.mixing.mix_order import (
+    MixProgress,
+    num_row_batches,
+    rows_granted,
+    with_item,
 )
+from torchparquet._impl.mixing.mix_session import Ended, Member, MixPosition, MixSession
 from torchparquet._impl.mixing.mixture import Mixture
 from torchparquet._impl.mixing.row_cursor import BatchRecord, RowCursor, RowPlace
 
 
 class RowMixture(Mixture):
-    """One epoch of a mix whose every batch has rows of all data sets.
-
-    The place of a data set is that of its next row.
-    """
+    """One epoch of a mix whose every batch has rows of all data sets; places are those of rows."""
 
     def __init__(self, session: MixSession, led_at: tuple[Any, int] | None = None) -> None:
         """Prepare to iterate; reads nothing yet."""
@@ -51,7 +47,7 @@ class RowMixture(Mixture):
         left = _known_left(position)
         if left is None:
             raise TypeError("a mix within batches has no len: a data set does not say its rows")
-        return RowOrder(position.options).count_all(position.progress, left)
+        return num_row_batches(position.options, position.progress, left)
 
     @staticmethod
     def is_over(position: MixPosition) -> bool:
@@ -62,17 +58,11 @@ class RowMixture(Mixture):
         if position.options.stopping == "first_exhausted":
             batch_size = position.options.batch_size
             assert batch_size is not None  # noqa: S101
-            granted = RowOrder(position.options).granted(progress, batch_size)
+            granted = rows_granted(position.options, progress, batch_size)
             return any(num < rows for num, rows in zip(left, granted, strict=True))
         for number, num in zip(progress.active, left, strict=True):
             progress = progress if num else progress.exhausted([number])
         return all(progress.rounds)
-
-    @staticmethod
-    def source_of(member: Member, place: Any) -> Any:
-        """Return the state of the next row."""
-        mark = place.batch.mark
-        return copied(mark.state) if isinstance(mark, Ended) else place.state(member)
 
     def _lead(self, number: int, state: Any, epoch: int) -> Any:
         self._cursors.pop(number, None)
@@ -106,7 +96,7 @@ class RowMixture(Mixture):
         """Yield the active data sets, and how many of the next rows each gives."""
         progress, num_rows, granted = self._latest_granted
         if progress is not position.progress or num_rows != wanted:
-            granted = RowOrder(position.options).granted(position.progress, wanted)
+            granted = rows_granted(position.options, position.progress, wanted)
             self._latest_granted = position.progress, wanted, granted
         yield from zip(position.progress.active, granted, strict=True)
 
@@ -151,10 +141,7 @@ class RowMixture(Mixture):
         return position
 
     def _rows(self, position: MixPosition, wanted: int) -> tuple[MixPosition, list[Batch], int]:
-        """Return the position after rows of all data sets, the rows, and their number.
-
-        They are fewer than wanted if a data set has no more and leaves.
-        """
+        """Return the position after rows, these, and their number: fewer if a data set leaves."""
         empty: list[int] = []
         pieces: list[Batch] = []
         num_rows = 0
@@ -163,8 +150,16 @@ class RowMixture(Mixture):
                 cursor = self._cursor(position, number)
                 available = cursor.available(position.places[number], left)
                 if available:
-                    position, found = self._with_rows(position, number, available)
-                    pieces += found
+                    found, place = cursor.rows(position.places[number], available)
+                    pieces += [self._marked(piece, number) for piece in found]
+                    progress = position.progress
+                    at = progress.active.index(number)
+                    counts = with_item(progress.counts, at, progress.counts[at] + available)
+                    position = replace(
+                        position,
+                        progress=replace(progress, counts=counts),
+                        places=with_item(position.places, number, place),
+                    )
                     num_rows += available
                     left -= available
                     continue
@@ -174,20 +169,6 @@ class RowMixture(Mixture):
                     break
                 position = self._with_round_begun(position, number)
         return replace(position, progress=position.progress.without(empty)), pieces, num_rows
-
-    def _with_rows(
-        self, position: MixPosition, number: int, num_rows: int
-    ) -> tuple[MixPosition, list[Batch]]:
-        """Return the position after rows of an active data set, and the rows."""
-        progress = position.progress
-        pieces, place = self._cursor(position, number).rows(position.places[number], num_rows)
-        at = progress.active.index(number)
-        progress = replace(
-            progress, counts=with_item(progress.counts, at, progress.counts[at] + num_rows)
-        )
-        places = with_item(position.places, number, place)
-        found = [self._marked(piece, number) for piece in pieces]
-        return replace(position, progress=progress, places=places), found
 
     def _with_round_begun(self, position: MixPosition, number: int) -> MixPosition:
         member = self._session.members[number]

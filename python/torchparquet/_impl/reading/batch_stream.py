@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from operator import length_hint
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 from torch._C import _from_dlpack
@@ -28,7 +28,7 @@ from torchparquet.errors import NullValueError
 if TYPE_CHECKING:
     from torchparquet._impl.plan.claims import Claims
     from torchparquet._impl.plan.share import Share
-    from torchparquet._impl.reading.stream_parts import StreamParts
+    from torchparquet._impl.reading.reader_arguments import StreamParts
 
 # How long the end of a stream waits for reads under way. A loop ends within a second of Ctrl-C, of
 # which the wait for a batch takes up to 0.1 s.
@@ -38,18 +38,8 @@ _RUN_BATCHES = 64
 _RUN_BYTES = 1 << 20
 
 
-class Reading(Protocol):
-    """Counts the reading of a stream."""
-
-    def end(self, stats: ReaderStats, names: Sequence[str]) -> None:
-        """Take the final counts of a stream whose tasks have these names."""
-
-
 class _Run(NamedTuple):
-    """Batches that were taken from the reader together, and their slabs.
-
-    Without the slabs, which `clear` takes away, there are no further batches.
-    """
+    """Batches that were taken from the reader together; there are none when slabs are cleared."""
 
     slabs: list[Any]
     unused: Iterator[Any]
@@ -64,6 +54,8 @@ class BatchStream(Stream):
     and again at every later `next`.
     """
 
+    closed = False
+
     def __init__(
         self,
         parts: StreamParts,
@@ -76,41 +68,33 @@ class BatchStream(Stream):
         lend_slabs: bool | None = None,
         packs_items: bool = False,
     ) -> None:
-        """Prepare to read; reads nothing yet.
+        """Prepare to read a share, or several whose rows are side by side in each batch.
 
-        Args:
-            share: The share to read, with at least one row. Or several shares of one batch size,
-                whose rows are side by side in each batch, `batch_size` of each.
-            packs_items: True to have the items of all fields of variable length in one piece of
-                memory, which one copy can move to a device.
+        `packs_items` has the items of all fields of variable length in one piece of memory, which
+        one copy can move to a device.
         """
         lends = pin_memory if lend_slabs is None else lend_slabs
         lanes = list(share) if isinstance(share, Sequence) else [share]
         self.task_names = parts.task_names
-        self._store = parts.reading  # must live as long as the reader
+        self._parts = parts  # a store must live as long as the reader
         self.num_threads = num_threads
         self.max_memory_bytes = max_memory_bytes
-        self.reading: Reading | None = None
+        self.reading: Any = None  # whose `end` takes the final counts
         first, *beside = native_shares(parts.row_groups, lanes)
         self._claims = lanes[0].claims
         spec = ReaderSpec(
-            files=parts.files,
             share=first,
             beside=beside,
             batch_rows=sum(lane.batch_size or 0 for lane in lanes),
             batch_sizes=lanes[0].batch_sizes if self._claims is None else (),
-            fields=parts.field_specs,
-            columns=parts.column_specs,
-            selections=parts.selections,
-            row_id_field=parts.row_id_field,
-            row_valid_field=parts.row_valid_field,
+            **parts.of_spec,
             num_threads=num_threads,
             max_memory_bytes=max_memory_bytes,
             lent_slabs=lends,
-            rows_are_packed=parts.manifest.packed is not None,
         )
         self._reader = BatchReader(spec=spec, memory=memory)
-        self.num_batches = self._reader.num_batches
+        self.num_batches, self.max_batches = self._reader.num_batches, self._reader.max_slabs
+        self.memory = self._reader.memory  # for a later stream
         slab_bytes = self._reader.slab_bytes
         # A worker shares a slab with its parent by one call, and each piece of it by another.
         self._views = BatchViews(
@@ -127,15 +111,8 @@ class BatchStream(Stream):
         self._lent = LentSlabs(slab_bytes, pin_memory) if lends else None
         self._pins_memory = pin_memory
         self._packs_items = packs_items or pin_memory
-        self._started = False
-        self._ended = False
-        self._closed = False
-        self._is_taken_from = False
-        self._manifest = parts.manifest
-        self._fields = parts.fields
-        self._is_encrypted = parts.is_encrypted
+        self._started = self._ended = self._is_taken_from = False
         self._has_announced = parts.reading is None
-        self._row_groups = parts.row_groups
         interpreter_exit.close_before(self)
 
     def __next__(self) -> Batch:
@@ -146,8 +123,9 @@ class BatchStream(Stream):
         try:
             return self._next()
         except NullValueError as error:
+            parts = self._parts
             raise with_way_out(
-                error, self._fields, self._manifest, may_look=not self._is_encrypted
+                error, parts.fields, parts.manifest, may_look=not parts.is_encrypted
             ) from None
         except RuntimeError:
             self._is_taken_from = False
@@ -219,10 +197,7 @@ class BatchStream(Stream):
 
     @property
     def num_taken(self) -> int:
-        """Batches that `next` has taken: more than it returned if an exception lost one.
-
-        A signal handler may raise between taking a batch and returning it, and so may torch.
-        """
+        """Also those that a signal's handler, or torch, lost before they were returned."""
         return self._reader.num_taken - self._num_at_hand
 
     @property
@@ -253,12 +228,13 @@ class BatchStream(Stream):
         """Ask for the first bytes of the stream that this one's memory goes to."""
         self._has_announced = True
         if shares:
-            self._reader.announce(native_shares(self._row_groups, shares))
+            self._reader.announce(native_shares(self._parts.row_groups, shares))
 
     def close(self) -> None:
         """Join the threads and give up the batches in flight. Idempotent."""
-        self._closed = True
-        self._stop()
+        self.closed = True
+        self._reader.stop()
+        self._end_reading()
         self.forget_run()
         if self._lent is not None:
             self._lent.clear()
@@ -282,11 +258,7 @@ class BatchStream(Stream):
         if self._reader.stop_within(_STUCK_SECONDS):
             self._end_reading()
         else:
-            interpreter_exit.keep_until_stopped(self._reader, (self._lent, self._store))
-
-    def _stop(self) -> None:
-        self._reader.stop()
-        self._end_reading()
+            interpreter_exit.keep_until_stopped(self._reader, (self._lent, self._parts.reading))
 
     def _end_reading(self) -> None:
         reading, self.reading = self.reading, None
@@ -294,24 +266,9 @@ class BatchStream(Stream):
             reading.end(self.stats, self.task_names)
 
     @property
-    def closed(self) -> bool:
-        """True if the stream was closed or has ended."""
-        return self._closed
-
-    @property
-    def max_batches(self) -> int:
-        """Batches that may be in flight at once."""
-        return self._reader.max_slabs
-
-    @property
     def reader(self) -> BatchStream:
         """This stage."""
         return self
-
-    @property
-    def memory(self) -> ReaderMemory:
-        """The memory of batches and decode threads, for a later stream."""
-        return self._reader.memory
 
     @property
     def stats(self) -> ReaderStats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.reading.stream import Stage, Stream
+from torchparquet._impl.reading.stream import Stream
 from torchparquet.jagged import Jagged
 
 # Of the device's memory: dtypes of any size begin at a multiple.
@@ -31,17 +31,11 @@ class _Arriving(NamedTuple):
     num_rows_given: int | None
 
 
-class DeviceStage(Stage):
+class DeviceStage(Stream):
     """Delivers batches on a device. The next one is on its way while the loop has this one."""
 
     def __init__(self, source: Stream, device: torch.device, *, pin_memory: bool) -> None:
-        """Prepare to copy.
-
-        Args:
-            source: Delivers batches on the host.
-            device: It has an index unless it is the CPU, which stands in for a device in tests.
-            pin_memory: Copy from page-locked memory, so that the loop's thread does not wait.
-        """
+        """Prepare to copy, from page-locked memory or not; tests take the CPU for a device."""
         super().__init__(source)
         self._streams = _streams_of(device)
         self._pin_memory = pin_memory
@@ -70,7 +64,13 @@ class DeviceStage(Stage):
 
     def _begin(self, batch: Batch) -> _Arriving:
         """Begin to copy a batch; return at once if its memory is page-locked."""
-        tensors = list(_tensors_in(batch))
+        tensors: list[Tensor] = []
+
+        def note(tensor: Tensor) -> Tensor:
+            tensors.append(tensor)
+            return tensor
+
+        _mapped(batch, note)
         made, spans = list(tensors), _spans(tensors, self._streams.device)
         sources = [_pinned(span.source) if self._pin_memory else span.source for span in spans]
         # Nobody has to hold the sources. torch's host allocator tracks copies from page-locked
@@ -81,7 +81,8 @@ class DeviceStage(Stage):
                 made[index] = (
                     copied if span.begin < 0 else _view(copied, tensors[index], span.begin)
                 )
-        made_batch = _with_tensors(batch, iter(made))
+        following = iter(made)
+        made_batch = _mapped(batch, lambda _: next(following))
         return _Arriving(made_batch, copies, done, self._source.num_rows_given)
 
     @property
@@ -106,13 +107,7 @@ class DeviceStage(Stage):
 
 
 class _Span(NamedTuple):
-    """Memory to copy by one call.
-
-    Attributes:
-        source: A tensor of the batch, or bytes of a storage that several lie in.
-        begin: The byte of the storage where the bytes begin; -1 for a tensor.
-        indices: The numbers of the tensors.
-    """
+    """Memory to copy by one call: a tensor (begin is -1), or bytes of a storage from `begin` on."""
 
     source: Tensor
     begin: int
@@ -171,38 +166,23 @@ def _end_of(tensor: Tensor) -> int:
     return int(_begin_of(tensor) + (last + 1) * tensor.dtype.itemsize)
 
 
-def _tensors_in(value: Any) -> Iterator[Tensor]:
-    """Return the tensors of a batch, in dicts, lists, tuples, dataclasses and Jagged too."""
+def _mapped(value: Any, made_of: Callable[[Tensor], Tensor]) -> Any:
+    """Return a value with other tensors, in dicts, lists, tuples, dataclasses and Jagged too."""
     if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Jagged):
-        yield from _tensors_in((value.values, value.offsets))
-    elif isinstance(value, dict):
-        yield from _tensors_in(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors_in(one)
-    elif _is_dataclass(value):
-        yield from _tensors_in([getattr(value, one.name) for one in fields(value)])
-
-
-def _with_tensors(value: Any, made: Iterator[Tensor]) -> Any:
-    """Return a value with other tensors, in the order of `_tensors_in`."""
-    if isinstance(value, Tensor):
-        return next(made)
+        return made_of(value)
     if isinstance(value, Jagged):
-        return Jagged(_with_tensors(value.values, made), _with_tensors(value.offsets, made))
+        return Jagged(_mapped(value.values, made_of), made_of(value.offsets))
     if isinstance(value, dict):
-        return {key: _with_tensors(one, made) for key, one in value.items()}
+        return {key: _mapped(one, made_of) for key, one in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_with_tensors(one, made) for one in value))
+        return type(value)(*(_mapped(one, made_of) for one in value))
     if isinstance(value, list | tuple):
-        return type(value)(_with_tensors(one, made) for one in value)
+        return type(value)(_mapped(one, made_of) for one in value)
     if _is_dataclass(value):
         copied = copy.copy(value)
         for one in fields(value):
             # Fields may be frozen, or no arguments.
-            object.__setattr__(copied, one.name, _with_tensors(getattr(value, one.name), made))
+            object.__setattr__(copied, one.name, _mapped(getattr(value, one.name), made_of))
         return copied
     return value
 
@@ -225,18 +205,9 @@ class CopyStreams:
             return [source.clone() for source in sources], None
         # This stream writes to memory allocated here after all its earlier work. record_stream
         # makes it wait for other streams that used the same memory, too.
-        with self._own_handle(self._stream) as stream:
+        with _own_handle(self._stream) as stream:
             copies = [source.to(self.device, non_blocking=True) for source in sources]
             return copies, stream.record_event()
-
-    @staticmethod
-    def _own_handle(stream: torch.Stream) -> torch.Stream:
-        """Return a new object for the stream, because entering it stores state in the object."""
-        return torch.Stream(
-            stream_id=stream.stream_id,
-            device_index=stream.device_index,
-            device_type=stream.device_type,
-        )
 
     def await_copies(self, copies: Sequence[Tensor], done: torch.Event | None) -> None:
         """Make the current stream, but not the calling thread, wait for copies."""
@@ -246,6 +217,15 @@ class CopyStreams:
         current.wait_event(done)
         for copied in copies:
             copied.record_stream(current)
+
+
+def _own_handle(stream: torch.Stream) -> torch.Stream:
+    """Return a new object for the stream, because entering it stores state in the object."""
+    return torch.Stream(
+        stream_id=stream.stream_id,
+        device_index=stream.device_index,
+        device_type=stream.device_type,
+    )
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torchparquet._impl.batches.batch_rows import num_rows_of
 from torchparquet._impl.functions.batch_seed import with_seed
 from torchparquet._impl.functions.decoders import FunctionFailedError
-from torchparquet._impl.reading.stream import Stage, Stream
+from torchparquet._impl.reading.stream import Stream
 from torchparquet.errors import TransformError, printable, users_level
 
 if TYPE_CHECKING:
@@ -28,11 +28,7 @@ _POLL_SECONDS = 0.002
 
 @dataclass
 class _Given:
-    """A batch that is worked on.
-
-    Attributes:
-        batch: The batch itself, while another process may fail to return what it makes of it.
-    """
+    """A batch that is worked on, kept while another process may fail to return it."""
 
     number: int
     num_rows: int
@@ -58,7 +54,7 @@ class Surroundings(NamedTuple):
         return error.of_batch(partial(self.origin_at, number))
 
 
-class FunctionStage(Stage):
+class FunctionStage(Stream):
     """Applies the user's functions on the thread that asks for batches."""
 
     def __init__(self, source: Stream, transforms: Transforms, around: Surroundings) -> None:
@@ -86,12 +82,8 @@ def _is_of(result: Future[Any], error: Exception) -> bool:
     return result.done() and not result.cancelled() and result.exception() is error
 
 
-class AheadStage(Stage):
-    """Delivers what threads or processes make of batches, ahead of the loop.
-
-    Batches that are decoded are given to the pool in each `next`, up to a bound. While the loop
-    works on one, the pool works on the ones after it.
-    """
+class AheadStage(Stream):
+    """Delivers what threads or processes make of batches; `next` gives them all that are ready."""
 
     def __init__(self, source: Stream, pool: FunctionPool, around: Surroundings) -> None:
         """Read nothing yet."""
@@ -166,10 +158,7 @@ class AheadStage(Stage):
         self._given.append(_Given(number, num_rows_of(batch), result, kept))
 
     def _made_alone(self, front: _Given, error: BrokenExecutor) -> dict[str, Any]:
-        """Return what becomes of a batch after a process has ended, with which the others end.
-
-        The batch is given to new processes, alone: if one ends again, it is by this batch.
-        """
+        """Give a batch to new processes, alone: if one ends again, it is by this batch."""
         if not self._pool.has_begun:
             self._pool.close()
             raise RuntimeError(
@@ -200,10 +189,7 @@ class AheadStage(Stage):
 
     @property
     def num_taken(self) -> int:
-        """Batches that `next` has taken: more than it returned if an exception lost one.
-
-        A signal handler may raise between taking a batch of the source and giving it to the pool.
-        """
+        """Also those that a signal lost between the source and the pool."""
         return self._source.num_taken - len(self._given)
 
     @property

@@ -8,57 +8,36 @@ import os
 import sys
 import threading
 import weakref
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from torchparquet._impl.native import BatchReader
+    from torchparquet._impl.reading.batch_stream import BatchStream
 
 has_begun = False
 
 
-class Closing(Protocol):
-    """An object with threads of its own."""
-
-    def close_at_exit(self) -> None:
-        """Join the threads, and wait a while for the users of the object."""
-
-    def forget_run(self) -> None:
-        """Give up the batches at hand, since a forked child may not deliver them."""
-
-
-class Stopping(Protocol):
-    """A reader whose threads may be in a read that does not return."""
-
-    def stop(self) -> None:
-        """Join the threads, however long it takes; lets signals through."""
-
-    def stop_within(self, seconds: float) -> bool:
-        """Join the threads; return False if they have not ended in time."""
-
-
-_open: weakref.WeakSet[Closing] = weakref.WeakSet()
+_open: weakref.WeakSet[BatchStream] = weakref.WeakSet()
 # Readers whose streams are gone, with the memory that their threads still use.
-_stuck: list[tuple[Stopping, object]] = []
+_stuck: list[tuple[BatchReader, object]] = []
 
 
-def close_before(stream: Closing) -> None:
+def close_before(stream: BatchStream) -> None:
     """Have the stream closed before the interpreter exits, if it still exists then."""
     _watch_exit()
-    _forget_stopped()
+    if _stuck:
+        _stuck[:] = [entry for entry in _stuck if not entry[0].stop_within(0)]
     _open.add(stream)
 
 
-def forget(stream: Closing) -> None:
+def forget(stream: BatchStream) -> None:
     """Forget a stream that was closed."""
     _open.discard(stream)
 
 
-def keep_until_stopped(reader: Stopping, memory: object) -> None:
+def keep_until_stopped(reader: BatchReader, memory: object) -> None:
     """Keep a reader that was told to stop, and what its threads use, until they have ended."""
     _stuck.append((reader, memory))
-
-
-def _forget_stopped() -> None:
-    """Free the readers whose threads have ended since; each new stream asks for it."""
-    if _stuck:
-        _stuck[:] = [entry for entry in _stuck if not entry[0].stop_within(0)]
 
 
 def hold_daemon_thread() -> None:
@@ -84,7 +63,7 @@ def end_rank(code: int = 0) -> NoReturn:
 
 @functools.cache
 def _watch_exit() -> None:
-    """Begin to with the first stream, for a process may import the package and read nothing."""
+    """Begin with the first stream, for a process may import the package and read nothing."""
     atexit.register(_close_all)
     os.register_at_fork(after_in_child=_forget_runs)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchparquet._impl.files.footers.plain_footer import footer_in, metadata_of
-from torchparquet._impl.files.opening import opened_file
 from torchparquet.errors import NullValueError
 
 if TYPE_CHECKING:
@@ -81,13 +80,13 @@ def _sources_with_nulls(manifest: Manifest, sources: Collection[str]) -> set[str
     Statistics count empty lists too.
     """
     found = set[str]()
-    most_files = _MOST_FILES if manifest.remote is None else _MOST_REMOTE_FILES
+    most_files = _MOST_FILES if manifest.listing.store is None else _MOST_REMOTE_FILES
     for number in range(min(len(manifest.files), most_files)):
         leaves = manifest.schemas[int(manifest.file_schema[number])]
         places = {leaf.path: place for place, leaf in enumerate(leaves)}
         wanted = [(source, places[source]) for source in sources if source in places]
         try:
-            with opened_file(manifest, number) as file:
+            with manifest.listing.open(manifest.files[number]) as file:
                 metadata = metadata_of(footer_in(file))
             for group in map(metadata.row_group, range(metadata.num_row_groups)):
                 found |= {source for source, place in wanted if _has_nulls(group.column(place))}

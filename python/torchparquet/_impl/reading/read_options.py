@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from torchparquet._impl.checks import checked_int
+from torchparquet._impl.checks import checked_int, optional_int, set_checked
 from torchparquet._impl.processors import num_own_processors
 
 # As in Kubernetes and Dask: "1G" is "1GB", "1Gi" is "1GiB".
@@ -20,14 +20,12 @@ _MAX_DEFAULT_THREADS = 16
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options of reading a share. Its order and contents do not depend on them.
+    """Options of reading a share, whose order and contents do not depend on them.
 
     Attributes:
-        num_threads: Decode threads. None divides the processors of this process by the ranks of the
-            node, where they are known, and the DataLoader workers of the rank; at most 16.
-        max_memory: Bound of the memory of batches in flight, in bytes or with a unit ("1GiB").
-            DataLoader workers share it.
-        pin_memory: True delivers batches in page-locked memory; None does so if CUDA is available.
+        num_threads: None divides the processors of this process by the ranks of the node, where
+            they are known, and the DataLoader workers of the rank; at most 16.
+        max_memory: DataLoader workers share it.
     """
 
     num_threads: int | None = None
@@ -36,10 +34,9 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         """Check every field."""
-        if self.num_threads is not None:
-            checked = checked_int("num_threads", self.num_threads, 1, 1025)
-            object.__setattr__(self, "num_threads", checked)
-        object.__setattr__(self, "max_memory", parse_size("max_memory", self.max_memory))
+        num_threads = optional_int("num_threads", self.num_threads, 1, 1025)
+        max_memory = parse_size("max_memory", self.max_memory)
+        set_checked(self, num_threads=num_threads, max_memory=max_memory)
         if self.pin_memory is not None and not isinstance(self.pin_memory, bool):
             raise TypeError(f"pin_memory must be a bool or None, got {self.pin_memory!r}")
 
@@ -55,12 +52,7 @@ class ReadOptions:
 
 
 def parse_size(name: str, size: int | str) -> int:
-    """Return `size` in bytes.
-
-    Args:
-        size: Bytes, or a number with a unit: B; K, M, G, T for powers of 1000; Ki, Mi, Gi, Ti for
-            powers of 1024. A B may follow, and the case does not matter.
-    """
+    """Return `size` in bytes: a number of bytes, or one with a unit such as "2 Gi" or "1kB"."""
     if not isinstance(size, str):
         return checked_int(name, size, 1, 2**62)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", size)

@@ -1,13 +1,8 @@
-"""A stream of batches: what one stage of the pipeline delivers to the next.
-
-    decode ──► group by length ──► functions ──► device ──► the iteration
-
-Each stage wraps the stream before it and is a stream itself; only decoding is always there.
-"""
+"""A stream of batches: what one stage of the pipeline delivers to the next; see README.md."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -17,7 +12,7 @@ if TYPE_CHECKING:
     from torchparquet._impl.reading.batch_stream import BatchStream
 
 
-class Stream(Iterator[Batch], ABC):
+class Stream(Iterator[Batch]):
     """Batches in order. An error comes at its place in the order, and again at each later `next`.
 
     Attributes:
@@ -28,10 +23,19 @@ class Stream(Iterator[Batch], ABC):
     num_batches: int
     num_rows_given: int | None = None
 
-    @property
+    def __init__(self, source: Stream) -> None:
+        """Make batches of those of `source`, which this stage closes."""
+        self._source = source
+        self.num_batches = source.num_batches
+
     @abstractmethod
+    def __next__(self) -> Batch:
+        """Return the next batch."""
+
+    @property
     def reader(self) -> BatchStream:
-        """The first stage, which decodes and counts."""
+        """The first stage, which decodes and counts; it alone has no source."""
+        return self._source.reader
 
     @property
     def at_hand(self) -> Iterable[Batch]:
@@ -39,53 +43,20 @@ class Stream(Iterator[Batch], ABC):
         return ()
 
     @property
-    @abstractmethod
     def num_taken(self) -> int:
         """Batches that `next` has taken: more than it returned if an exception lost one."""
-
-    @property
-    @abstractmethod
-    def next_is_ready(self) -> bool:
-        """True if `next` need not wait, and has not ended."""
-
-    @property
-    @abstractmethod
-    def closed(self) -> bool:
-        """True if the stream was closed or has ended."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Join the threads and give up the batches in flight. Idempotent."""
-
-
-class Stage(Stream):
-    """A stream that makes its batches of another one's."""
-
-    def __init__(self, source: Stream) -> None:
-        """Take the batches of `source`, which this stage closes."""
-        self._source = source
-        self.num_batches = source.num_batches
-
-    @property
-    def reader(self) -> BatchStream:
-        """The first stage."""
-        return self._source.reader
-
-    @property
-    def num_taken(self) -> int:
-        """Batches that `next` has taken of the source."""
         return self._source.num_taken
 
     @property
     def next_is_ready(self) -> bool:
-        """True if the source need not wait."""
+        """True if `next` need not wait, and has not ended."""
         return self._source.next_is_ready
 
     @property
     def closed(self) -> bool:
-        """True if the source is."""
+        """True if the stream was closed or has ended."""
         return self._source.closed
 
     def close(self) -> None:
-        """Close the source."""
+        """Join the threads and give up the batches in flight. Idempotent."""
         self._source.close()

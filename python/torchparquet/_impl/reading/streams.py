@@ -17,7 +17,7 @@ from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.reading.batch_stream import BatchStream
 from torchparquet._impl.reading.device_stage import DeviceStage, resolved_device
 from torchparquet._impl.reading.read_options import ReadOptions
-from torchparquet._impl.reading.stream_parts import StreamParts, with_row_fields
+from torchparquet._impl.reading.reader_arguments import StreamParts, with_row_fields
 from torchparquet.errors import users_level
 
 if TYPE_CHECKING:
@@ -34,13 +34,7 @@ _OF_PROCESS = ("_memory", "_parts", "_resolved_device")
 
 @dataclass
 class StreamOpener:
-    """Opens streams of one data set; each hands its memory on to the next.
-
-    A copy in another process, or a pickled copy, has memory of its own.
-
-    Attributes:
-        device: The device to deliver on; None for the memory that batches are decoded in.
-    """
+    """Opens streams of one data set in this process; each hands its memory on to the next."""
 
     manifest: Manifest
     fields: tuple[Field, ...]
@@ -78,10 +72,20 @@ class StreamOpener:
         if self._owner_pid != os.getpid():
             # Inherited by a fork: a thread that does not exist here may hold its lock.
             self.forget()
-        device = self.present_device()
+        device = self._present_device()
         threads = self.options.threads_per_worker(num_workers)
+        if self._parts is None:
+            keys = self.keys
+            self._parts = StreamParts(
+                self.manifest,
+                self.fields,
+                row_ids=self.row_ids,
+                row_valid=self.row_valid,
+                decryption=None if keys is None else native_keys(self.manifest, keys, threads),
+                num_workers=num_workers,
+            )
         stream = BatchStream(
-            self._own_parts(threads, num_workers),
+            self._parts,
             shares,
             num_threads=threads,
             max_memory_bytes=self.options.memory_per_worker(num_workers),
@@ -98,7 +102,7 @@ class StreamOpener:
 
     def delivering(self, stream: Stream, *, pin_memory: bool | None = None) -> Stream:
         """Return the stream, with its last stage where batches are delivered on a device."""
-        device = self.present_device()
+        device = self._present_device()
         if device is None:
             return stream
         if pin_memory is None:
@@ -114,25 +118,7 @@ class StreamOpener:
         finally:
             self.forget()
 
-    def _own_parts(self, num_threads: int, num_workers: int) -> StreamParts:
-        parts = self._parts
-        if parts is None:
-            manifest, keys = self.manifest, self.keys
-            decryption = None
-            if keys is not None:
-                decryption = native_keys(manifest, keys, num_threads)
-            self._parts = parts = StreamParts(
-                manifest,
-                self.fields,
-                row_ids=self.row_ids,
-                row_valid=self.row_valid,
-                decryption=decryption,
-                num_workers=num_workers,
-            )
-        return parts
-
-    def present_device(self) -> torch.device | None:
-        """Return the device to deliver on, with its index; None for the host."""
+    def _present_device(self) -> torch.device | None:
         if self.device is None:
             return None
         if in_worker():

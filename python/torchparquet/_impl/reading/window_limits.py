@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from torchparquet._impl.native import tensor_bytes, window_row_bytes
 from torchparquet._impl.plan.plan_options import Int64Array
-from torchparquet._impl.reading.reader_arguments import field_spec
-from torchparquet._impl.reading.stream_parts import with_row_fields
+from torchparquet._impl.reading.reader_arguments import field_spec, with_row_fields
 
 if TYPE_CHECKING:
     from torchparquet._impl.batches.fields import Field
@@ -27,10 +26,7 @@ def window_memory(
     row_ids: bool,
     row_valid: bool,
 ) -> WindowMemory:
-    """Return the memory that windows need per row, and the bound on it.
-
-    Strings and lists count with their likely size.
-    """
+    """Return the memory that windows need per row, strings of their likely size, and its bound."""
     tensors = tuple(with_row_fields(fields, row_ids=row_ids, row_valid=row_valid))
     bytes_per_row = window_row_bytes([field_spec(field) for field in tensors], rows_of_batch)
     return WindowMemory(bytes_per_row, tensors, max_memory_bytes)
@@ -71,54 +67,38 @@ def window_in_effect(
 
     By default a window has 8 chunks, or as many as half of the memory holds, so that the next
     window is decoded while one is consumed. If one chunk is too much, a window is a part of a row
-    group.
-
-    Args:
-        num_sharers: Number of windows that share it: those of DataLoader workers, or of shares that
-            are read side by side.
+    group. Windows of DataLoader workers, or of shares side by side, share the memory.
     """
     largest_first = np.sort(row_group_rows)[::-1]
     part = 1.0 / num_sharers
-    if requested is not None and requested[1]:
-        window_rows = requested[1]
-        rows_of_batch = share_batch_size or min(int(largest_first[0]), window_rows)
-        num_rows = min(window_rows, int(row_group_rows.sum()))
-        if not memory.fits(num_rows, rows_of_batch, part):
-            most = int(part * memory.max_memory_bytes / memory.bytes_per_row)
-            # A batch that is a window needs the room of three.
-            fitting = most // 3 if share_batch_size is None else most - 2 * rows_of_batch
-            fitting = max(0, fitting)
-            _raise_too_large(
-                f"{window_rows:,} rows",
-                f'shuffle_window="{fitting} rows" fits' if fitting else "no window fits",
-                (num_rows + 2 * rows_of_batch) * memory.bytes_per_row / part,
-                memory,
-            )
-        return requested
     rows_of_batch = share_batch_size or int(largest_first[0])
-    if requested is not None:
-        num_chunks = requested[0]
+    if requested is None:
+        if memory.fits(int(largest_first[:DEFAULT_WINDOW].sum()), rows_of_batch, part / 2):
+            return DEFAULT_WINDOW, 0
+        room = memory.max_memory_bytes * part / 2 / max(memory.bytes_per_row, 1.0)
+        return DEFAULT_WINDOW, max(int(room) - 2 * rows_of_batch, rows_of_batch, 1)
+    num_chunks, window_rows = requested
+    if window_rows:
+        rows_of_batch = share_batch_size or min(rows_of_batch, window_rows)
+        num_rows = min(window_rows, int(row_group_rows.sum()))
+        most = int(part * memory.max_memory_bytes / memory.bytes_per_row)
+        # A batch that is a window needs the room of three.
+        fitting = max(0, most // 3 if share_batch_size is None else most - 2 * rows_of_batch)
+        wanted = f"{window_rows:,} rows"
+        instead = f'shuffle_window="{fitting} rows" fits' if fitting else "no window fits"
+    elif num_chunks:
         ends = np.cumsum(largest_first[:num_chunks]).tolist()
-        if num_chunks and not memory.fits(ends[-1], rows_of_batch, part):
-            fitting = sum(1 for end in ends if memory.fits(end, rows_of_batch, part))
-            _raise_too_large(
-                f"{num_chunks} row groups",
-                f"shuffle_window={fitting} fits" if fitting else "no whole row group fits",
-                (ends[-1] + 2 * rows_of_batch) * memory.bytes_per_row / part,
-                memory,
-            )
+        num_rows = ends[-1]
+        fitting = sum(1 for end in ends if memory.fits(end, rows_of_batch, part))
+        wanted = f"{num_chunks} row groups"
+        instead = f"shuffle_window={fitting} fits" if fitting else "no whole row group fits"
+    else:
         return requested
-    if memory.fits(int(largest_first[:DEFAULT_WINDOW].sum()), rows_of_batch, part / 2):
-        return DEFAULT_WINDOW, 0
-    room = memory.max_memory_bytes * part / 2 / max(memory.bytes_per_row, 1.0)
-    return DEFAULT_WINDOW, max(int(room) - 2 * rows_of_batch, rows_of_batch, 1)
-
-
-def _raise_too_large(
-    requested: str, instead: str, needed_bytes: float, memory: WindowMemory
-) -> NoReturn:
-    raise ValueError(
-        f"shuffle_window must fit max_memory: {requested} need about "
-        f"{needed_bytes / 2**20:.3g} MiB, max_memory is {memory.max_memory_bytes / 2**20:.3g} MiB; "
-        f"{instead}, and None takes what fits"
-    )
+    if not memory.fits(num_rows, rows_of_batch, part):
+        needed_bytes = (num_rows + 2 * rows_of_batch) * memory.bytes_per_row / part
+        raise ValueError(
+            f"shuffle_window must fit max_memory: {wanted} need about "
+            f"{needed_bytes / 2**20:.3g} MiB, max_memory is "
+            f"{memory.max_memory_bytes / 2**20:.3g} MiB; {instead}, and None takes what fits"
+        )
+    return requested

@@ -7,19 +7,13 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from torchparquet._impl.batches.columns import resolve_columns
-from torchparquet._impl.files.cache_file import (
-    CacheArgument,
-    Codec,
-    found_by_pass,
-    packed,
-    unpacked,
-)
+from torchparquet._impl.files.cache_file import Codec, found_by_pass
 from torchparquet._impl.files.footers.leaf import NULL_KEY
 from torchparquet._impl.files.schemas import Schemas
 from torchparquet._impl.plan.epoch_plan import EpochPlan
@@ -44,16 +38,11 @@ _LEAST_BYTES = 256  # of max_memory for each row of a batch
 
 @dataclass(frozen=True)
 class WordPass:
-    """Finds the different strings of columns.
-
-    Attributes:
-        storage: Of the store that the files are of; its `share` asks one rank for all.
-    """
+    """Finds the different strings of columns, on one rank for all."""
 
     open_manifest: Callable[[], Manifest]
     options: ReadOptions
     keys: FileKeys | None
-    cache: CacheArgument
     storage: StorageArguments
 
     @cached_property
@@ -64,13 +53,12 @@ class WordPass:
         """Return all different strings of the sources of a column, in ascending order."""
         manifest = self._manifest
         found = found_by_pass(
-            Codec("words", _content, _words),
+            Codec("words", _parts, _words),
             column.sources,
             lambda: tuple(sorted(self._found(name, column, manifest))),
-            cache=self.cache,
             manifest=manifest,
-            keys=self.keys,
             storage=self.storage,
+            keys=self.keys,
         )
         if not found:
             raise ValueError(
@@ -151,17 +139,14 @@ def _different(batch: Batch, field: Field) -> set[bytes]:
     return set(array.unique().to_pylist()) - {None}
 
 
-def _content(words: tuple[bytes, ...]) -> bytes:
+def _parts(words: tuple[bytes, ...]) -> dict[str, Any]:
     lengths = np.array([len(word) for word in words], np.int64)
-    return packed({}, {"lengths": lengths, "letters": np.frombuffer(b"".join(words), np.uint8)})
+    return {"lengths": lengths, "letters": np.frombuffer(b"".join(words), np.uint8)}
 
 
-def _words(content: bytes) -> tuple[bytes, ...] | None:
-    stored = unpacked(content)
-    if stored is None:
-        return None
-    letters = stored[1]["letters"].tobytes()
-    ends = np.cumsum([0, *stored[1]["lengths"]]).tolist()
+def _words(parts: dict[str, Any]) -> tuple[bytes, ...]:
+    letters = parts["letters"].tobytes()
+    ends = np.cumsum([0, *parts["lengths"]]).tolist()
     if ends[-1] != len(letters):
         raise ValueError("it has another length")
     return tuple(letters[begin:end] for begin, end in pairwise(ends))

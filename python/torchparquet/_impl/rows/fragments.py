@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from torchparquet._impl.files.footers.leaf import NULL_KEY
 from torchparquet._impl.files.footers.plain_footer import made_of_any
-from torchparquet._impl.files.opening import opened_file, source_of
 from torchparquet._impl.files.schemas import is_whole_number
 from torchparquet.errors import one_line, unreadable
 
@@ -31,7 +30,7 @@ class Fragments:
         """Read a file of each schema, or its footer if the content of footers is given."""
         self._manifest = manifest
         self._keys = keys
-        self._footers = None if manifest.memory else footers
+        self._footers = None if manifest.listing.memory else footers
         table = manifest.table
         self._stored = self._schemas()
         schemas = list(self._stored.values())
@@ -100,13 +99,9 @@ class Fragments:
         return footer if self._footers is None else self._whole(file, known)
 
     def _whole(self, file: int, known: Mapping[str, pa.Scalar]) -> pads.ParquetFileFragment:
-        manifest = self._manifest
-        source = (
-            manifest.memory[file].content
-            if manifest.memory
-            else source_of(manifest.files[file], manifest.remote)
-        )
-        return self._made(file, source, lambda: opened_file(manifest, file), known)
+        listing = self._manifest.listing
+        path = listing.paths[file]
+        return self._made(file, listing.source(path), lambda: listing.open(path), known)
 
     def _made(self, file: int, source: Any, opened: Any, known: Mapping[str, pa.Scalar]) -> Any:
         import pyarrow.compute as pc

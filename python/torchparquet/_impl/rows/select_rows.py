@@ -8,18 +8,12 @@ import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from torchparquet._impl.files.cache_file import (
-    CacheArgument,
-    Codec,
-    found_by_pass,
-    packed,
-    unpacked,
-)
+from torchparquet._impl.files.cache_file import Codec, found_by_pass
 from torchparquet._impl.files.manifest import RowSelection
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.rows.evaluation import FILTERS, Mask, Values, evaluate
@@ -42,7 +36,6 @@ if TYPE_CHECKING:
     from torchparquet._impl.files.manifest import Manifest
     from torchparquet._impl.native import Footers
 
-_ARRAYS = ("form", "begin", "words", "num_rows")
 _SPLIT = "split"
 
 
@@ -66,7 +59,6 @@ def select_rows(
     manifest: Manifest,
     arguments: RowArguments,
     keys: FileKeys | None = None,
-    cache: CacheArgument = None,
     storage: StorageArguments = NO_STORAGE,
     footers: Footers | None = None,
 ) -> Manifest:
@@ -91,17 +83,12 @@ def select_rows(
         find()
         if not expressions
         else found_by_pass(
-            Codec(
-                "rows",
-                lambda found: packed({}, {name: getattr(found, name) for name in _ARRAYS}),
-                partial(_selection, manifest),
-            ),
+            Codec("rows", vars, partial(_selection, manifest)),
             [_digest(conditions)],
             find,
-            cache=cache,
             manifest=manifest,
-            keys=None,
             storage=storage,
+            keys=None,
         )
     )
     if not selection.num_rows.any():
@@ -186,11 +173,8 @@ def _of_split(split: Split, begin: int, num_rows: int, values: Values) -> Mask:
     return rows_of_split(split, begin, num_rows) if by is None else values_of_split(split, by)
 
 
-def _selection(manifest: Manifest, content: bytes) -> RowSelection | None:
-    stored = unpacked(content)
-    if stored is None:
-        return None
-    selection = RowSelection(*(stored[1][name] for name in _ARRAYS))
+def _selection(manifest: Manifest, parts: dict[str, Any]) -> RowSelection:
+    selection = RowSelection(**parts)
     if (
         len(selection.num_rows) != manifest.num_row_groups
         or (selection.num_rows > manifest.row_group_num_rows).any()

@@ -19,8 +19,8 @@ from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.plan.ranges import Ranges
 from torchparquet._impl.plan.share import Share
-from torchparquet._impl.reading.stream import Stage, Stream
-from torchparquet._impl.reading.stream_parts import ROW_VALID
+from torchparquet._impl.reading.reader_arguments import ROW_VALID
+from torchparquet._impl.reading.stream import Stream
 from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet._impl.sequences.delivered_rows import WindowRows, delivered_rows
 from torchparquet._impl.sequences.length_pass import Counted, LengthPass, RowGroupLengths
@@ -154,7 +154,7 @@ def _whole_row_groups(manifest: Manifest, share: Share) -> Share:
     return Share(0, 1, None, sequence, int(num_rows.sum()), Ranges.none(), None, num_rows)
 
 
-class GroupedStream(Stage):
+class GroupedStream(Stream):
     """Delivers the batches of a share from row groups of a window; an error closes it."""
 
     def __init__(self, rows: Stream, opener: GroupedOpener, share: Share) -> None:

@@ -12,13 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchparquet._impl.batches.fields import Field, lengths_of
-from torchparquet._impl.files.cache_file import (
-    CacheArgument,
-    Codec,
-    found_by_pass,
-    packed,
-    unpacked,
-)
+from torchparquet._impl.files.cache_file import Codec, found_by_pass
 from torchparquet._impl.files.footers.decryption import FileKeys
 from torchparquet._impl.files.manifest import Manifest, PackedRows, Unit
 from torchparquet._impl.files.manifest_reading import footers_of
@@ -59,7 +53,6 @@ class LengthPass:
     manifest: Manifest
     options: ReadOptions
     keys: FileKeys | None
-    cache: CacheArgument
     storage: StorageArguments
 
     def count(
@@ -89,26 +82,19 @@ class LengthPass:
                 found[:, lengths.row_group] = count(lengths)
             return PackedRows(unit, told, *found)
 
-        def encode(rows: PackedRows) -> bytes:
-            return packed({}, {name: getattr(rows, name) for name in _COUNTS})
-
-        def decode(content: bytes) -> PackedRows | None:
-            stored = unpacked(content)
-            if stored is None:
-                return None
-            made = PackedRows(unit, told, *(stored[1][name] for name in _COUNTS))
-            if len(made.num_units) != manifest.num_row_groups:
+        def made(parts: dict[str, Any]) -> PackedRows:
+            rows = PackedRows(**parts)
+            if len(rows.num_units) != manifest.num_row_groups:
                 raise ValueError("its parts do not belong together")
-            return made
+            return rows
 
-        rows = found_by_pass(
-            Codec("lengths", encode, decode),
+        rows: PackedRows = found_by_pass(
+            Codec("lengths", vars, made),
             [told],
             counts,
-            cache=self.cache,
             manifest=manifest,
-            keys=self.keys,
             storage=self.storage,
+            keys=self.keys,
         )
         if not rows.num_units.any():
             raise ValueError(f"all lists of {fields[0].name!r} are empty: {manifest.num_rows} rows")
@@ -177,7 +163,7 @@ def pack_rows(length_pass: LengthPass, fields: Sequence[Field]) -> Manifest:
 
 def _counted_lists(manifest: Manifest, column: str, num_threads: int | None) -> NDArray[np.int64]:
     """Return the items of a column's lists, and the lists that have some, as far as footers say."""
-    footers = footers_of(manifest, num_threads, with_contents=True)
+    footers = footers_of(manifest.listing, num_threads, with_contents=True)
     counts = np.full((manifest.num_row_groups, 2), -1)
     unchanged = footers.file_digest == manifest.file_digest
     for file in np.flatnonzero(unchanged).tolist():

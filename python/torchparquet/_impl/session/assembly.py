@@ -11,11 +11,10 @@ import numpy as np
 
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.checks import checked_int, listed, shown
-from torchparquet._impl.files.cache_file import CacheArgument
 from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.footers.decryption import FileKeys
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.manifest_cache import open_manifest
+from torchparquet._impl.files.manifest_reading import open_manifest
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.files.remote.urls import is_remote_url
 from torchparquet._impl.functions.decoders import Decoder
@@ -75,7 +74,6 @@ class Source:
     paths: SourceArgument
     rows: RowArguments
     keys: FileKeys | None
-    manifest_cache: CacheArgument
     storage: StorageArguments
     num_threads: int | None  # that read footers; None for the number of processors
 
@@ -96,14 +94,13 @@ class Source:
             paths,
             self.num_threads,
             self.keys,
-            self.manifest_cache,
             storage=storage,
             with_chunk_sizes=with_sizes,
             with_contents=rows.filters is not None,
         )
         if table is not None:
             manifest = table.narrowed(table.applied(manifest))
-        return select_rows(manifest, rows, self.keys, self.manifest_cache, storage, footers)
+        return select_rows(manifest, rows, self.keys, storage, footers)
 
     def open_whole(self, manifest: Manifest) -> Manifest:
         """Return the manifest of all rows; it is the given one if no option leaves rows out."""
@@ -114,7 +111,7 @@ class Source:
     def word_pass(self, manifest: Manifest, reading: ReadOptions) -> WordPass:
         """Return what finds the words of columns whose vocabulary is not stated."""
         whole = partial(self.open_whole, manifest)
-        return WordPass(whole, reading, self.keys, self.manifest_cache, self.storage)
+        return WordPass(whole, reading, self.keys, self.storage)
 
     def samples(
         self,
@@ -128,7 +125,7 @@ class Source:
             return manifest, manifest
         if isinstance(sample, ByLength):
             manifest = manifest.keep(manifest.row_group_num_rows > 0)
-        length_pass = LengthPass(manifest, reading, self.keys, self.manifest_cache, self.storage)
+        length_pass = LengthPass(manifest, reading, self.keys, self.storage)
         if isinstance(sample, ByLength):
             return manifest, group_rows(length_pass, sample, fields)
         packed = pack_rows(length_pass, fields)

@@ -1,1 +1,0 @@
-"""Footers: read from files, with their keys and schemas."""

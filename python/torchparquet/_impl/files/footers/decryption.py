@@ -10,16 +10,13 @@ if TYPE_CHECKING:
 
     from torchparquet._impl.native import Decryption
 
-PropertiesOfFile: TypeAlias = "Callable[[str], FileDecryptionProperties | None]"
-DecryptionArgument: TypeAlias = "FileDecryptionProperties | PropertiesOfFile | None"
+DecryptionArgument: TypeAlias = (
+    "FileDecryptionProperties | Callable[[str], FileDecryptionProperties | None] | None"
+)
 
 
 class FileKeys:
-    """The keys of the files of a data set.
-
-    Threads of this process ask for keys while they read footers. The keys are remembered, so
-    decoding asks nobody. A copy in another process asks again.
-    """
+    """The keys of files, remembered once footers are read. A copy in another process asks again."""
 
     def __init__(self, properties: DecryptionArgument) -> None:
         """Check the argument, without asking for a key."""
@@ -33,10 +30,7 @@ class FileKeys:
 
     def of_file(self, path: str) -> FileDecryptionProperties | None:
         """Return the properties of a file; None if it is not encrypted."""
-        if _is_properties(self._given):
-            return self._given
-        assert callable(self._given)  # noqa: S101
-        properties = self._given(path)
+        properties = self._given(path) if callable(self._given) else self._given
         if properties is not None and not _is_properties(properties):
             raise TypeError(
                 "decryption_properties must return pyarrow's FileDecryptionProperties or None; for "
@@ -55,14 +49,8 @@ class FileKeys:
         return {"_given": self._given}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the attributes, without keys."""
-        self.__dict__.update(state)
-        self.native = None
-
-
-def file_keys(properties: DecryptionArgument) -> FileKeys | None:
-    """Return the keys; None if no properties are given."""
-    return None if properties is None else FileKeys(properties)
+        """Begin without keys."""
+        self.__dict__.update(state, native=None)
 
 
 def _is_properties(value: object) -> bool:

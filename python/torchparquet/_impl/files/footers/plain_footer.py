@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from torchparquet._impl.files.remote.file_access import RangeFile
+from torchparquet._impl.files.remote.store import RangeFile
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
 
-# Thrift's compact protocol.
+# Kinds of values in Thrift's compact protocol.
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
 
-# A field: number, kind, value. The value of a struct is its fields, of a list or set the kind of
-# its items and these, any other the bytes of it.
-_Field = tuple[int, int, Any]
+_Field = tuple[int, int, bytes]  # number, kind, value
 _Result = TypeVar("_Result")
 
 
@@ -71,72 +70,46 @@ def _plain_file(file: Any, *, keep_nested: bool) -> RangeFile:
     def read(offset: int, num_bytes: int) -> bytes:
         last = offset + num_bytes
         file.seek(offset)
-        parts = [b""]
-        while offset < min(last, begin_of_end):
-            parts.append(file.read(min(last, begin_of_end) - offset))
-            if not parts[-1]:
-                raise OSError("the file is shorter than before")
-            offset += len(parts[-1])
-        parts.append(end[offset - begin_of_end : max(0, last - begin_of_end)])
-        return b"".join(parts)
+        kept = bytes(file.read(max(0, min(last, begin_of_end) - offset)))
+        content = kept + end[max(0, offset - begin_of_end) : max(0, last - begin_of_end)]
+        if len(content) != num_bytes:
+            raise OSError("the file is shorter than before")
+        return content
 
     return RangeFile(begin_of_end + len(end), read, file.close)
 
 
 def plain_footer(footer: bytes, *, keep_nested: bool) -> bytes:
     """Return a footer without an Arrow schema and, perhaps, without nested columns."""
-    fields, _ = _read(footer, 0, _STRUCT)
-    replaced: dict[int, Any] = {}
-    left_out = {5}
-    if not keep_nested:
-        elements = _value(fields, 2)[1]
-        columns, leaf, leaves = [], 0, []
-        for size, at in _top_level(elements):
-            if size == 1:
-                columns.append(elements[at])
-                leaves.append(leaf)
-            leaf += sum(1 for element in elements[at : at + size] if not _num_children(element))
-        count = _varint_bytes(len(columns) << 1)
-        root = [(n, kind, count if n == 5 else value) for n, kind, value in elements[0]]
-        row_groups = [_row_group(fields, leaves) for fields in _value(fields, 4)[1]]
-        replaced = {2: (_STRUCT, [root, *columns]), 4: (_STRUCT, row_groups)}
-        left_out.add(7)
-    kept = [(n, kind, replaced.get(n, value)) for n, kind, value in fields if n not in left_out]
-    return _written(_STRUCT, kept)
+    fields = [field for field in _fields(footer) if field[0] != 5]
+    if keep_nested:
+        return _struct(fields)
+    values = {number: value for number, _, value in fields}
+    root, *elements = map(_fields, _items(values[2]))
+    columns, leaves, num_leaves, left = [], [], 0, 0
+    for element in elements:
+        children = next((_zigzag(value) for number, _, value in element if number == 5), 0)
+        if left == 0 and not children:
+            columns.append(_struct(element))
+            leaves.append(num_leaves)
+        num_leaves += not children
+        left = max(left, 1) + children - 1
+    count = _varint_bytes(len(columns) << 1)
+    root = [(n, kind, count if n == 5 else value) for n, kind, value in root]
+    row_groups = [_row_group(_fields(value), leaves) for value in _items(values[4])]
+    replaced = {2: _list([_struct(root), *columns]), 4: _list(row_groups)}
+    return _struct([(n, kind, replaced.get(n, value)) for n, kind, value in fields if n != 7])
 
 
-def _top_level(elements: list[list[_Field]]) -> list[tuple[int, int]]:
-    """Return the number of elements of each column of a schema, and where they begin."""
-    found, at = [], 1
-    while at < len(elements):
-        begin, left = at, 1
-        while left:
-            left += _num_children(elements[at]) - 1
-            at += 1
-        found.append((at - begin, begin))
-    return found
-
-
-def _num_children(element: list[_Field]) -> int:
-    word = next((_varint(value, 0)[0] for number, _, value in element if number == 5), 0)
-    return (word >> 1) ^ -(word & 1)
-
-
-def _row_group(fields: list[_Field], leaves: list[int]) -> list[_Field]:
-    chunks = [_value(fields, 1)[1][leaf] for leaf in leaves]
-    # Without the sorting columns, which are numbers of leaves.
-    return [
-        (number, kind, (_STRUCT, chunks) if number == 1 else value)
-        for number, kind, value in fields
-        if number != 4
-    ]
-
-
-def _value(fields: list[_Field], wanted: int) -> Any:
-    return next(value for number, _, value in fields if number == wanted)
+def _row_group(fields: list[_Field], leaves: list[int]) -> bytes:
+    """Return a row group of some column chunks, without sorting columns: numbers of leaves."""
+    chunks = _items(next(value for number, _, value in fields if number == 1))
+    kept = _list([chunks[leaf] for leaf in leaves])
+    return _struct([(n, kind, kept if n == 1 else value) for n, kind, value in fields if n != 4])
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:
+    """Return a number that begins at a byte, and its end."""
     value = shift = 0
     while True:
         byte = content[at]
@@ -146,6 +119,11 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
+def _zigzag(content: bytes, at: int = 0) -> int:
+    word, _ = _varint(content, at)
+    return (word >> 1) ^ -(word & 1)
+
+
 def _varint_bytes(value: int) -> bytes:
     out = b""
     while value > 127:
@@ -153,58 +131,67 @@ def _varint_bytes(value: int) -> bytes:
     return out + bytes([value])
 
 
-def _read(content: bytes, at: int, kind: int) -> tuple[Any, int]:
-    """Return the value of a kind that begins at a byte, and its end."""
-    if kind == _STRUCT:
-        return _read_struct(content, at)
-    if kind in (_LIST, _SET):
-        count, of, at = content[at] >> 4, content[at] & 15, at + 1
-        if count == 15:
-            count, at = _varint(content, at)
-        of, items = (_BYTE if of in (_TRUE, _FALSE) else of), []
-        for _ in range(count):
-            item, at = _read(content, at, of)
-            items.append(item)
-        return (of, items), at
+def _end(content: bytes, at: int, kind: int) -> int:
+    """Return the end of a value of a kind that begins at a byte."""
     if kind in (_TRUE, _FALSE):
-        end = at
-    elif kind in (_BYTE, _DOUBLE):
-        end = at + (1 if kind == _BYTE else 8)
-    else:
-        length, end = _varint(content, at)
-        end += length if kind == _BINARY else 0
-    return content[at:end], end
+        return at
+    if kind in (_BYTE, _DOUBLE):
+        return at + (1 if kind == _BYTE else 8)
+    if kind in (_LIST, _SET):
+        return _walk_list(content, at)[-1]
+    if kind == _STRUCT:
+        return _walk_struct(content, at)[1]
+    length, end = _varint(content, at)
+    return end + length if kind == _BINARY else end
 
 
-def _read_struct(content: bytes, at: int) -> tuple[list[_Field], int]:
+def _walk_list(content: bytes, at: int) -> list[int]:
+    """Return where the items of a list begin, and its end."""
+    count, kind, at = content[at] >> 4, content[at] & 15, at + 1
+    if count == 15:
+        count, at = _varint(content, at)
+    bounds = [at]
+    for _ in range(count):
+        bounds.append(_end(content, bounds[-1], _BYTE if kind in (_TRUE, _FALSE) else kind))
+    return bounds
+
+
+def _walk_struct(content: bytes, at: int) -> tuple[list[_Field], int]:
+    """Return the fields of a struct, and its end."""
     fields, number = [], 0
     while content[at]:
         header, at = content[at], at + 1
         if header >> 4:
             number += header >> 4
         else:
-            word, at = _varint(content, at)
-            number = (word >> 1) ^ -(word & 1)
-        value, at = _read(content, at, header & 15)
-        fields.append((number, header & 15, value))
+            number, at = _zigzag(content, at), _varint(content, at)[1]
+        end = _end(content, at, header & 15)
+        fields.append((number, header & 15, content[at:end]))
+        at = end
     return fields, at + 1
 
 
-def _written(kind: int, value: Any) -> bytes:
-    """Return the bytes of a value of a kind."""
-    if kind in (_LIST, _SET):
-        of, items = value
-        few = len(items) < 15
-        header = bytes([(len(items) if few else 15) << 4 | of])
-        parts = [header if few else header + _varint_bytes(len(items))]
-        return b"".join(parts + [_written(of, item) for item in items])
-    if kind != _STRUCT:
-        return bytes(value)
+def _fields(content: bytes) -> list[_Field]:
+    return _walk_struct(content, 0)[0]
+
+
+def _items(content: bytes) -> list[bytes]:
+    return [content[begin:end] for begin, end in pairwise(_walk_list(content, 0))]
+
+
+def _struct(fields: list[_Field]) -> bytes:
     parts, last = [], 0
-    for number, of, one in value:
+    for number, kind, value in fields:
         step = number - last
         short = 0 < step < 16
-        parts.append(bytes([step << 4 | of]) if short else bytes([of]) + _varint_bytes(number << 1))
-        parts.append(_written(of, one))
+        head = bytes([step << 4 | kind]) if short else bytes([kind]) + _varint_bytes(number << 1)
+        parts += [head, value]
         last = number
     return b"".join(parts) + b"\0"
+
+
+def _list(structs: list[bytes]) -> bytes:
+    count = len(structs)
+    few = count < 15
+    head = bytes([(count if few else 15) << 4 | _STRUCT])
+    return b"".join([head if few else head + _varint_bytes(count), *structs])

@@ -1,1 +1,0 @@
-"""Files of object stores and other file systems: listing, stamp, addresses, bytes."""

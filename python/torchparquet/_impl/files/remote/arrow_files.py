@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any
 
@@ -14,49 +14,34 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 
 from torchparquet._impl.files.remote.urls import split_scheme
 
-_MAX_OPEN = 64
+_MAX_OPEN = _MAX_CALLS = 64
+# A call may hang, or the fork may come from within one.
+_WAIT_SECONDS = 5.0
 
 
 class _Calls:
-    """Calls into pyarrow under way. A fork waits for them, or the child would find locks held.
-
-    It waits a few seconds at most: a call may hang, or the fork may come from within one.
-    """
-
-    _WAIT_SECONDS = 5.0
+    """Calls into pyarrow under way. A fork waits for them, or the child would find locks held."""
 
     def __init__(self) -> None:
         self._begin()
         os.register_at_fork(
-            before=lambda: self._set(forks=True),
-            after_in_parent=lambda: self._set(forks=False),
-            after_in_child=self._begin,
+            before=self._stop, after_in_parent=self._go_on, after_in_child=self._begin
         )
 
     def _begin(self) -> None:
-        self._changed = threading.Condition()  # guards the two below
-        self._num_running = 0
-        self._forks = False
+        self.running = threading.Semaphore(_MAX_CALLS)
+        self._num_stopped, self._forks = 0, threading.Lock()  # of one fork at a time
 
-    def _set(self, *, forks: bool) -> None:
-        with self._changed:
-            self._forks = forks
-            self._changed.notify_all()
-            if forks:
-                self._changed.wait_for(lambda: self._num_running == 0, self._WAIT_SECONDS)
+    def _stop(self) -> None:
+        self._forks.acquire()
+        end = time.monotonic() + _WAIT_SECONDS
+        waits = (max(0.0, end - time.monotonic()) for _ in range(_MAX_CALLS))
+        self._num_stopped = sum(self.running.acquire(timeout=seconds) for seconds in waits)
 
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """Count a call."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._forks, self._WAIT_SECONDS)
-            self._num_running += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._num_running -= 1
-                self._changed.notify_all()
+    def _go_on(self) -> None:
+        if self._num_stopped:
+            self.running.release(self._num_stopped)
+        self._forks.release()
 
 
 _calls = _Calls()
@@ -65,23 +50,21 @@ _calls = _Calls()
 def _counted(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def counted(*given: Any, **named: Any) -> Any:
-        with _calls.one():
+        with _calls.running:
             return method(*given, **named)
 
     return counted
 
 
 class ArrowFiles(ArrowFSWrapper):  # type: ignore[misc]
-    """Lists a directory by one call, whatever is below it, and reads without looking up again.
-
-    pyarrow asks for a file's size as it opens one, so the last few files stay open.
-    """
+    """Lists a directory by one call, whatever is below it, and reads without looking up again."""
 
     cachable = False
 
     def __init__(self, filesystem: Any) -> None:
         """Wrap a file system of pyarrow."""
         super().__init__(filesystem)
+        # pyarrow asks for a file's size as it opens one, so the last few files stay open.
         self._opened = lru_cache(_MAX_OPEN)(filesystem.open_input_file)
 
     @classmethod

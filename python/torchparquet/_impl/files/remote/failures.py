@@ -5,11 +5,10 @@ from __future__ import annotations
 import errno
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from torchparquet._impl.files.remote.urls import redacted
@@ -17,18 +16,11 @@ from torchparquet.errors import one_line, printable
 
 # They are of a file system's code, not of a store.
 _ERRORS_OF_CODE = (
-    AssertionError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    NotImplementedError,
-    TypeError,
-    ValueError,
+    *(AssertionError, AttributeError, ImportError, LookupError),
+    *(NotImplementedError, TypeError, ValueError),
 )
-# HTTP statuses of requests that are wrong in themselves.
-_LASTING = (405, 412, 416)
-# HTTP statuses of a store that has too much to do.
-_BUSY = (429, 503)
+# HTTP statuses of requests that are wrong in themselves, and of a store that has too much to do.
+_LASTING, _BUSY = (405, 412, 416), (429, 503)
 # The first wait before another try is up to this long. It doubles up to the second.
 _FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.1, 20.0
 
@@ -58,11 +50,7 @@ class BusyError(OSError):
 
 @dataclass(frozen=True)
 class Patience:
-    """With failures that may pass.
-
-    Attributes:
-        max_busy_tries: How often while the store only asks to come back; None for `max_tries`.
-    """
+    """How often and how long to try; `max_busy_tries` while a store only asks to come back."""
 
     max_tries: int = 10
     max_seconds: float = 180.0
@@ -71,27 +59,14 @@ class Patience:
     @classmethod
     def of(cls, client: Mapping[str, Any]) -> Patience:
         """Return that of the native client, by its arguments."""
-        given = {name: client[name] for name in ("max_tries", "max_seconds") if name in client}
-        return cls(**given)
-
-    def tries_after(self, error: OSError) -> int:
-        """Return how many tries there are if one ends so."""
-        busy_tries = self.max_busy_tries if isinstance(error, BusyError) else None
-        return busy_tries or self.max_tries
-
-
-def short_answer(shown: str, offset: int, num_bytes: int, num_sent: int) -> OSError:
-    """Return the failure of a range of which less came than was asked for."""
-    return OSError(
-        f"cannot read {shown!r}: {num_bytes} bytes at {offset} were asked for, {num_sent} came"
-    )
+        return cls(**{n: client[n] for n in ("max_tries", "max_seconds") if n in client})
 
 
 def patiently(
-    act: Callable[[], Result], patience: Patience, wait: Callable[[float], bool]
+    act: Callable[[], Result], patience: Patience, wait: Callable[[float], object]
 ) -> Result:
-    """Act again and again, as long as the failure may pass."""
-    num_tries, num_refused, last = 0, 0, 0.0
+    """Act again and again, as long as the failure may pass and `wait` returns False."""
+    num_tries, num_refused, begun = 0, 0, time.monotonic()
     while True:
         num_tries += 1
         try:
@@ -101,15 +76,17 @@ def patiently(
         except OSError as error:
             now = time.monotonic()
             if num_tries == 1:
-                last = now + patience.max_seconds
+                begun = now
             # The library may have new credentials by now.
             num_refused += isinstance(error, PermissionError)
-            if num_tries >= patience.tries_after(error) or num_refused > 1:
+            most, asked = patience.max_tries, 0.0
+            if isinstance(error, BusyError):
+                most, asked = patience.max_busy_tries or most, error.wait_seconds
+            if num_tries >= most or num_refused > 1:
                 raise
             span = min(_MAX_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(num_tries - 1, 30))
-            seconds = random.uniform(0.0, span)  # noqa: S311
-            seconds += error.wait_seconds if isinstance(error, BusyError) else 0.0
-            if now + seconds > last or wait(seconds):
+            seconds = asked + random.uniform(0.0, span)  # noqa: S311
+            if now + seconds > begun + patience.max_seconds or wait(seconds):
                 raise
 
 
@@ -149,24 +126,21 @@ def _plain_error(error: Exception, action: str, path: str, secrets: Sequence[str
     kind = LastingError if lasts else BusyError if status in _BUSY else OSError
     made = kind(f"cannot {action} {path!r}: {text}")
     if isinstance(made, BusyError):
-        made.wait_seconds = _retry_after_seconds(getattr(error, "headers", None)) or (
-            _retry_after_seconds(getattr(cause, "headers", None))
-        )
+        headers = [getattr(one, "headers", None) for one in (error, cause)]
+        made.wait_seconds = max(map(_retry_after_seconds, headers))
     return made
 
 
 def _status_of(error: BaseException | None) -> int | None:
     """Return the HTTP status in an error of aiohttp, botocore, azure, gcsfs, httpx or requests."""
     response = getattr(error, "response", None)
+    told: Iterable[Any]
     if isinstance(response, dict):
-        response = SimpleNamespace(
-            status=response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        )
-    for told in (error, response):
-        for name in ("status", "status_code", "code"):
-            if isinstance(status := getattr(told, name, None), int):
-                return status
-    return None
+        told = [response.get("ResponseMetadata", {}).get("HTTPStatusCode")]
+    else:
+        names = ("status", "status_code", "code")
+        told = (getattr(one, name, None) for one in (error, response) for name in names)
+    return next((status for status in told if isinstance(status, int)), None)
 
 
 def _retry_after_seconds(headers: Any) -> float:

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from torchparquet._impl.files.remote.storage_options import check_names, fsspec_options
+from torchparquet._impl.checks import close_names
 from torchparquet._impl.files.remote.urls import (
     HTTP,
+    family,
     redacted,
     secrets_of,
     split_scheme,
@@ -18,22 +19,53 @@ from torchparquet._impl.files.remote.urls import (
 )
 from torchparquet.errors import one_line
 
-# By scheme: the package that fsspec needs for it.
+# By the family of a scheme: the package that fsspec needs for it.
 _PACKAGES = {
-    **dict.fromkeys(("s3", "s3a"), "s3fs"),
-    **dict.fromkeys(("gs", "gcs"), "gcsfs"),
-    **dict.fromkeys(("az", "abfs", "abfss", "adl"), "adlfs"),
+    "s3": "s3fs",
+    "gs": "gcsfs",
+    "az": "adlfs",
     "hf": "huggingface_hub",
-    **dict.fromkeys(("http", "https"), "aiohttp"),
+    "http": "aiohttp",
 }
 # Headers of a request that another host may see: they say what is asked, not who asks.
 _PUBLIC_HEADERS = ("accept", "accept-encoding", "range", "user-agent")
 
+# How patient the native client is. The first two are names of Polars, which has none for others.
+CLIENT_OPTIONS = ("max_retries", "retry_timeout_ms", "max_connections", "hedges")
+
+# By the family: names of the object_store crate, which Polars uses, without the beginning that they
+# may have, and those of fsspec. A dotted name is one in a mapping; "" means nothing to set.
+_BEGINNINGS = {"s3": "aws_", "gs": "google_", "az": "azure_storage_"}
+_NAMES = {
+    "s3": {
+        "access_key_id": "key",
+        "secret_access_key": "secret",
+        "session_token": "token",
+        **dict.fromkeys(("region", "default_region"), "client_kwargs.region_name"),
+        **dict.fromkeys(("endpoint", "endpoint_url"), "endpoint_url"),
+        "skip_signature": "anon",
+        "request_payer": "requester_pays",
+        "allow_http": "",
+    },
+    "gs": dict.fromkeys(
+        ("service_account", "service_account_path", "application_credentials"), "token"
+    ),
+    "az": {
+        **{name: name for name in ("account_name", "account_key", "sas_token", "client_id")},
+        **{name: name for name in ("client_secret", "tenant_id", "connection_string")},
+        **dict.fromkeys(("access_key", "master_key"), "account_key"),
+        "sas_key": "sas_token",
+    },
+}
+_FLAGS = ("anon", "requester_pays")
+# Options of HTTP that are strings, and no headers.
+_OF_HTTP = ("cookies", "encoding")
+
 
 def fsspec_for(scheme: str) -> Any:
     """Return the module fsspec, with what it needs for a scheme."""
-    parts = scheme.split("::")
-    packages = ["fsspec", *(_PACKAGES[part] for part in parts if part in _PACKAGES)]
+    families = map(family, scheme.split("::"))
+    packages = ["fsspec", *(_PACKAGES[part] for part in families if part in _PACKAGES)]
     for package in packages:
         try:
             import_module(package)
@@ -46,13 +78,17 @@ def fsspec_for(scheme: str) -> Any:
 
 
 def make_filesystem(url: str, options: Mapping[str, Any]) -> Any:
-    """Return a file system of fsspec for a URL, which others with the same options share.
-
-    S3's needs 0.1 s to begin. Listings that it keeps are forgotten.
-    """
+    """Return a file system of fsspec for a URL, which others with the same options share."""
     scheme, _ = split_scheme(url)
     fsspec = fsspec_for(scheme)
-    check_names(options, _arguments_of(fsspec, scheme))
+    classes = fsspec.get_filesystem_class(scheme.rpartition("::")[2]).__mro__
+    known = {name for cls in classes for name in inspect.signature(cls.__init__).parameters}
+    for name in options.keys() - known:
+        close = close_names(name, CLIENT_OPTIONS, 0.8)
+        if close:
+            raise ValueError(
+                f"storage_options has no such name; did you mean {close[0]!r}: {name!r}"
+            )
     try:
         given = fsspec_options(scheme, options)
         if scheme in HTTP:  # whose guards differ, so that none would be found again
@@ -70,10 +106,25 @@ def make_filesystem(url: str, options: Mapping[str, Any]) -> Any:
     return made
 
 
-def _arguments_of(fsspec: Any, scheme: str) -> set[str]:
-    """Return the arguments that the file system of a scheme has by name."""
-    classes = fsspec.get_filesystem_class(scheme.rpartition("::")[2]).__mro__
-    return {name for cls in classes for name in inspect.signature(cls.__init__).parameters}
+def fsspec_options(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by the names of fsspec, pandas or Polars as the file system takes them."""
+    kind = family(scheme)
+    names, beginning = _NAMES.get(kind, {}), _BEGINNINGS.get(kind, "")
+    made: dict[str, Any] = {}
+    for name, value in options.items():
+        target = names.get(name.lower().removeprefix(beginning), name)
+        if target != name and target in _FLAGS and isinstance(value, str):
+            value = value.lower() in ("true", "1", "yes", "requester")
+        outer, _, inner = target.partition(".") if target != name else (name, "", "")
+        # pandas takes the headers of HTTP, which are strings, as options.
+        if scheme in HTTP and isinstance(value, str) and name.lower() not in _OF_HTTP:
+            outer, inner = "headers", name
+        part = {inner: value} if inner else value
+        if isinstance(part, Mapping) and isinstance(made.get(outer), dict):
+            part = {**made[outer], **part}
+        if target:
+            made[outer] = part
+    return made
 
 
 def _with_guarded_redirects(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,15 +148,11 @@ async def _guard_redirect(session: Any, context: Any, redirect: Any) -> None:
 
 def is_arrow(filesystem: object) -> bool:
     """True for a file system of pyarrow."""
-    return _is(filesystem, "pyarrow.", "FileSystem")
+    return is_a(filesystem, "pyarrow.", "FileSystem")
 
 
-def is_fsspec(filesystem: object) -> bool:
-    """True for a file system of fsspec."""
-    return _is(filesystem, "fsspec.", "AbstractFileSystem")
-
-
-def _is(filesystem: object, package: str, name: str) -> bool:
+def is_a(filesystem: object, package: str, name: str) -> bool:
+    """True for an object of a class of a package that perhaps nobody has imported."""
     classes = type(filesystem).__mro__
     return any(cls.__module__.startswith(package) and cls.__name__ == name for cls in classes)
 
@@ -115,7 +162,7 @@ def unwrapped(filesystem: Any) -> Any:
     handler = getattr(filesystem, "handler", None)
     if handler is not None and type(handler).__name__ == "FSSpecHandler":
         return handler.fs
-    return filesystem.fs if _is(filesystem, "fsspec.", "ArrowFSWrapper") else filesystem
+    return filesystem.fs if is_a(filesystem, "fsspec.", "ArrowFSWrapper") else filesystem
 
 
 def protocols(filesystem: Any) -> tuple[str, ...]:

@@ -20,10 +20,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.IGNORECASE)
 
 
 def _check_range(asked: str, status: int, answer: Mapping[str, str]) -> None:
-    """Raise if an answer has other bytes than its request asked for.
-
-    All of an object is right where it is no more than was asked for.
-    """
+    """Raise if an answer has other bytes than its request asked for, be they all of an object."""
     wanted = _RANGE.fullmatch(asked)
     if wanted is None or status not in (200, 206):
         return
@@ -32,30 +29,30 @@ def _check_range(asked: str, status: int, answer: Mapping[str, str]) -> None:
     if status == 200:
         told = f"bytes 0-{int(length) - 1}/{length}" if length.isdecimal() else ""
     sent = _CONTENT_RANGE.fullmatch(told)
-    if sent is None or not _is_asked(wanted, sent, length):
-        told = (
-            f"Range {asked!r}, HTTP {status}, Content-Range {answer.get('Content-Range', '')!r}, "
-            f"Content-Length {length!r}"
+    if sent is not None and _is_asked(wanted, sent, length):
+        return
+    told = (
+        f"Range {asked!r}, HTTP {status}, Content-Range {answer.get('Content-Range', '')!r}, "
+        f"Content-Length {length!r}"
+    )
+    # A store in trouble may send the text of an error as if it were the object.
+    if status == 200 and not any(kind in answer.get("Content-Type", "") for kind in _KINDS_OF_TEXT):
+        raise LastingError(
+            "the store ignores ranges and sends whole objects: copy the file to a disk, or have it "
+            f"served by a server that answers ranges: {told}"
         )
-        # A store in trouble may send the text of an error as if it were the object.
-        is_text = any(kind in answer.get("Content-Type", "") for kind in _KINDS_OF_TEXT)
-        if status == 200 and not is_text:
-            raise LastingError(
-                "the store ignores ranges and sends whole objects: copy the file to a disk, or "
-                f"have it served by a server that answers ranges: {told}"
-            )
-        raise OSError(f"the store sent other bytes than asked for: {told}")
+    raise OSError(f"the store sent other bytes than asked for: {told}")
 
 
 def _is_asked(wanted: re.Match[str], sent: re.Match[str], length: str) -> bool:
-    first, last = int(sent[1]), int(sent[2])
+    first, last, total = int(sent[1]), int(sent[2]), sent[3]
     if length.isdecimal() and int(length) != last - first + 1:
         return False
-    is_end = sent[3] != "*" and last == int(sent[3]) - 1
+    is_end = total != "*" and last == int(total) - 1
     if not wanted[1]:
         return is_end and first == max(0, last + 1 - int(wanted[2]))
     if not wanted[2]:
-        return first == int(wanted[1]) and (is_end or sent[3] == "*")
+        return first == int(wanted[1]) and (is_end or total == "*")
     return first == int(wanted[1]) and (
         last == int(wanted[2]) or (is_end and last < int(wanted[2]))
     )
@@ -141,8 +138,6 @@ _CLIENTS: dict[str, Callable[[Any, str], Any]] = {
     "adlfs": _client_of_azure,
     "huggingface_hub": _client_of_hub,
 }
-
-
 # File systems whose clients are not known in the version that is installed.
 _unknown: set[type] = set()
 

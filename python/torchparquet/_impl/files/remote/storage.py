@@ -1,72 +1,31 @@
-"""The store that paths are of, and how each process reaches it."""
+"""The arguments that say how to reach a store, and how its answers are kept and shared."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from torchparquet._impl.checks import checked_int
-from torchparquet._impl.files.remote.file_access import FileAccess
-from torchparquet._impl.files.remote.filesystems import (
-    fsspec_for,
-    is_arrow,
-    is_fsspec,
-    make_filesystem,
-    protocols,
-    renewed,
-    unwrapped,
-)
-from torchparquet._impl.files.remote.storage_options import split_options
-from torchparquet._impl.files.remote.urls import (
-    HTTP,
-    checked_path,
-    is_remote_url,
-    secrets_of,
-    split_scheme,
-    without_credentials,
-)
+from torchparquet._impl.checks import checked_bool, checked_int
+from torchparquet._impl.files.remote.filesystems import CLIENT_OPTIONS, is_a, is_arrow
+from torchparquet._impl.files.remote.urls import checked_path
 
-_FAMILIES = {"s3a": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "adl": "az", "https": "http"}
+CacheArgument: TypeAlias = "str | os.PathLike[str] | None"
 
 Result = TypeVar("Result")
 
-_DEFAULT_CACHE = 64 << 30
+# Of Polars. Waits between tries are the same for all stores here.
+_WAITS = ("retry_init_backoff_ms", "retry_max_backoff_ms", "retry_base_multiplier")
 # Bytes. A block has 8 MiB at most, and a few should fit.
-_MIN_CACHE = 16 << 20
+_DEFAULT_CACHE, _MIN_CACHE = 64 << 30, 16 << 20
 
 
 @dataclass(frozen=True)
-class BlockCache:
-    """A folder that keeps blocks of files of stores."""
-
-    folder: str | None = None
-    limit: int = _DEFAULT_CACHE
-
-
-NO_CACHE = BlockCache()
-
-
-def block_cache(cache_dir: object, cache_limit: object) -> BlockCache:
-    """Return the cache that the arguments describe."""
-    if cache_dir is None:
-        if cache_limit is not None:
-            raise ValueError(f"cache_limit needs a cache_dir; got cache_limit={cache_limit!r}")
-        return NO_CACHE
-    folder = checked_path(cache_dir, "cache_dir")
-    if cache_limit is None:
-        limit = _DEFAULT_CACHE
-    else:
-        limit = checked_int("cache_limit", cache_limit, _MIN_CACHE, 1 << 62)
-    return BlockCache(str(Path(folder).absolute()), limit)
-
-
-@dataclass(frozen=True, repr=False)
 class StorageArguments:
-    """The arguments `storage_options`, `filesystem`, `cache_dir` and `cache_limit`.
+    """The arguments of a data set that have to do with stores and caches.
 
     Attributes:
         filesystem: A file system of fsspec or `pyarrow.fs` that the paths are of.
@@ -74,21 +33,37 @@ class StorageArguments:
             another process which was asked with the same text. None to share nothing.
     """
 
-    options: Mapping[str, Any] | None = None
-    filesystem: Any = None
-    cache: BlockCache = NO_CACHE
+    options: Mapping[str, Any] | None = field(default=None, repr=False)
+    filesystem: Any = field(default=None, repr=False)
+    cache_dir: CacheArgument = None
+    cache_limit: int | None = None
+    manifest_cache: CacheArgument = field(default=None, repr=False)
     share: Callable[[str, Callable[[], bytes]], bytes] | None = None
 
     def __post_init__(self) -> None:
-        """Check both."""
-        of_store, _ = split_options(self.options)
+        """Check all but the path of the cache."""
+        options: object = self.options
+        is_mapping = isinstance(options, Mapping) and all(isinstance(n, str) for n in options)
+        if options is not None and not is_mapping:
+            # The value may be a secret.
+            raise TypeError(
+                f"storage_options must be a dict from names to values; got {type(options).__name__}"
+            )
+        waits = [name for name in _WAITS if name in (self.options or {})]
+        if waits:
+            raise ValueError(
+                "storage_options must not set how long to wait between tries (0.1 s at first, "
+                f"twice as long each time, 20 s at most; leave it out): {waits[0]!r}"
+            )
+        self.of_client  # noqa: B018
         if self.filesystem is None:
             return
-        if of_store:
+        if self.of_store:
             raise ValueError(
                 "storage_options must not be given with filesystem, which has its own options"
             )
-        if not is_arrow(self.filesystem) and not is_fsspec(self.filesystem):
+        is_fsspec = is_a(self.filesystem, "fsspec.", "AbstractFileSystem")
+        if not is_fsspec and not is_arrow(self.filesystem):
             raise TypeError(
                 "filesystem must be a file system of fsspec or of pyarrow.fs; got "
                 f"{type(self.filesystem).__name__}"
@@ -97,12 +72,22 @@ class StorageArguments:
     @property
     def of_store(self) -> dict[str, Any]:
         """The options of the store's file system."""
-        return split_options(self.options)[0]
+        given = self.options or {}
+        return {name: value for name, value in given.items() if name not in CLIENT_OPTIONS}
 
     @property
     def of_client(self) -> dict[str, Any]:
-        """The arguments of the native client, which say how patient it is."""
-        return split_options(self.options)[1]
+        """The arguments of the native client: its cache, and how patient it is."""
+        given = {n: value for n, value in (self.options or {}).items() if n in CLIENT_OPTIONS}
+        made = dict(_client_option(name, value) for name, value in given.items())
+        if self.cache_dir is not None:
+            folder = Path(checked_path(self.cache_dir, "cache_dir")).absolute()
+            limit = _DEFAULT_CACHE if self.cache_limit is None else self.cache_limit
+            limit = checked_int("cache_limit", limit, _MIN_CACHE, 1 << 62)
+            made |= {"cache_folder": str(folder), "cache_limit": limit}
+        elif self.cache_limit is not None:
+            raise ValueError(f"cache_limit needs a cache_dir; got cache_limit={self.cache_limit!r}")
+        return made
 
     def once(
         self,
@@ -113,11 +98,7 @@ class StorageArguments:
         *,
         is_secret: bool = False,
     ) -> Result:
-        """Return what all ranks need and one of them finds for all, unless it is a secret.
-
-        Args:
-            what: JSON values that differ for other results.
-        """
+        """Return what one rank finds for all, unless it is a secret; `what`, as JSON, tells it."""
         if self.share is None or is_secret:
             return work()
         found = decode(self.share(json.dumps(what), lambda: encode(work())))
@@ -125,137 +106,20 @@ class StorageArguments:
             raise RuntimeError("the ranks run different versions of torchparquet")
         return found
 
-    def __repr__(self) -> str:
-        """Return nothing of their content."""
-        return "StorageArguments(...)"
-
 
 NO_STORAGE = StorageArguments()
 
 
-class Storage:
-    """The store that paths are of. A copy in another process reaches it anew."""
-
-    def __init__(self, url: str, options: Mapping[str, Any], filesystem: Any) -> None:
-        """Remember how to reach the store."""
-        self._url = url
-        self._options = dict(options)
-        self._filesystem = filesystem
-        self._pid = os.getpid()
-        self._access: FileAccess | None = None
-
-    def access(self) -> FileAccess:
-        """Return this process's access, which a fork must not inherit."""
-        if self._access is None or self._pid != os.getpid():
-            self._access = self._make()
-            self._pid = os.getpid()
-        return self._access
-
-    def _make(self) -> FileAccess:
-        if self._filesystem is not None:
-            filesystem = self._filesystem
-            if self._pid != os.getpid():
-                self._filesystem = filesystem = renewed(filesystem)
-            scheme = protocols(filesystem)[0]
-            if is_arrow(filesystem):
-                from torchparquet._impl.files.remote.arrow_files import ArrowFiles
-
-                return FileAccess(ArrowFiles(filesystem), scheme)
-            secrets = secrets_of(getattr(filesystem, "storage_options", None))
-            return FileAccess(filesystem, scheme, "", secrets)
-        filesystem = make_filesystem(self._url, self._options)
-        scheme, _ = split_scheme(self._url)
-        _, rest = split_scheme(without_credentials(self._url))
-        host = rest.partition("/")[0]
-        name = str(filesystem._strip_protocol(self._url)).lstrip("/")
-        is_in_name = scheme in HTTP or name.partition("/")[0] == host or "@" in host
-        host = "" if is_in_name else host
-        return FileAccess(filesystem, scheme, host, secrets_of(self._options))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out what belongs to this process."""
-        return self.__dict__ | {"_access": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Begin in this process."""
-        self.__dict__.update(state)
-        self._pid = os.getpid()
-
-    def __repr__(self) -> str:
-        """Return nothing of the options."""
-        return f"<Storage of {without_credentials(self._url)!r}>"
-
-
-def storage_of(texts: Sequence[str], arguments: StorageArguments) -> Storage | None:
-    """Return the store of paths; None for local ones."""
-    filesystem = unwrapped(arguments.filesystem)
-    if filesystem is not None:
-        schemes = protocols(filesystem)
-        if "file" in schemes or "local" in schemes:
-            return None
-        for text in texts:
-            scheme, _ = split_scheme(text)
-            if scheme and scheme not in schemes:
-                raise ValueError(
-                    f"a path must be of the filesystem ({', '.join(schemes)}); got "
-                    f"{without_credentials(text)!r}"
-                )
-        return Storage(texts[0], {}, filesystem)
-    remote = [is_remote_url(text) for text in texts]
-    if not any(remote):
-        if arguments.options:
-            raise ValueError(
-                "storage_options must be given for URLs of stores alone; got the local path "
-                f"{texts[0]!r}"
-            )
-        return None
-    _check_one_store(texts)
-    return Storage(texts[0], arguments.of_store, None)
-
-
-def storage_beside(url: str, arguments: StorageArguments, paths: Sequence[str]) -> Storage:
-    """Return the store of a URL that is not one of the paths."""
-    scheme, _ = split_scheme(url)
-    filesystem = unwrapped(arguments.filesystem)
-    if filesystem is not None:
-        holds = scheme in protocols(filesystem)
-    else:
-        holds = any(_family(split_scheme(path)[0]) == _family(scheme) for path in paths)
-    made = storage_of([url], arguments if holds else NO_STORAGE)
-    if made is None:
-        raise ValueError(f"a URL must be of a store; got {without_credentials(url)!r}")
-    return made
-
-
-def _family(scheme: str) -> str:
-    return _FAMILIES.get(scheme, scheme)
-
-
-def _check_one_store(texts: Sequence[str]) -> None:
-    """Raise if paths are of several stores, or need different connections."""
-    first = texts[0]
-    classes: dict[str, Any] = {}
-
-    def store_of(text: str) -> tuple[str, Any]:
-        scheme, _ = split_scheme(text)
-        if scheme not in classes:
-            try:
-                module = fsspec_for(scheme)
-                last = scheme.rpartition("::")[2]
-                classes[scheme] = module.get_filesystem_class(last) if scheme else None
-            except ValueError:
-                raise ValueError(
-                    f"paths must be local, or URLs that fsspec knows; got scheme {scheme!r}: "
-                    f"{without_credentials(text)!r}"
-                ) from None
-        made = classes[scheme]
-        connection = None if made is None else made._get_kwargs_from_urls(text)
-        return _family(scheme), connection
-
-    own = store_of(first)
-    for text in texts[1:]:
-        if store_of(text) != own:
-            raise ValueError(
-                "paths must all be local, or all of one store (mix reads several data sets): "
-                f"{without_credentials(first)!r}, {without_credentials(text)!r}"
-            )
+def _client_option(name: str, value: object) -> tuple[str, Any]:
+    """Return an argument of the native client; Polars and the command line give texts too."""
+    shown = f"storage_options[{name!r}]"
+    if name == "hedges":
+        value = {"true": True, "false": False}.get(str(value).lower(), value)
+        checked_bool(shown, value)
+        return name, value
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    if name == "max_retries":
+        return "max_tries", checked_int(shown, value, 0, 1 << 30) + 1
+    number = checked_int(shown, value, 1, 1 << 40 if name == "retry_timeout_ms" else 1 << 31)
+    return ("max_seconds", number / 1000) if name == "retry_timeout_ms" else (name, number)

@@ -15,6 +15,9 @@ _LOCAL = ("file", "local")
 HTTP = ("http", "https")
 # Azure writes the container where others write a user: abfs://container@account/path.
 AZURE = ("az", "abfs", "abfss", "adl")
+# Families whose names begin with a bucket or container; fsspec lists these by a prefix.
+WITH_BUCKETS = ("s3", "gs", "az")
+_FAMILIES = {"s3a": "s3", "gcs": "gs", "https": "http", **dict.fromkeys(AZURE, "az")}
 
 _QUERY = re.compile(r"(https?://[^\s'\"<>?#]*)[?#][^\s'\"<>)]*", re.IGNORECASE)
 _USER = re.compile(r"(://)[^/\s'\"<>@:]*:[^/\s'\"<>@]*@")
@@ -43,6 +46,11 @@ def split_scheme(text: str) -> tuple[str, str]:
     """Return the scheme of a URL in lower case and the rest; "" and the text for a path."""
     url = _URL.fullmatch(text)
     return (url[1].lower(), url[2]) if url else ("", text)
+
+
+def family(scheme: str) -> str:
+    """Return the scheme by which those of one kind of store go here."""
+    return _FAMILIES.get(scheme, scheme)
 
 
 def is_remote_url(text: str) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow.types import is_integer
 
-from torchparquet._impl.files.opening import opened_file, read_part
+from torchparquet._impl.files.listing import read_part
 from torchparquet._impl.native import bloom_filter_bytes, may_hold
 from torchparquet._impl.rows.pruning.bounds import Mask, StoredColumn, is_text
 
@@ -49,7 +49,7 @@ def lacking(
 
 
 def _filter(manifest: Manifest, file: int, offset: int) -> bytes | None:
-    with opened_file(manifest, file) as opened:
+    with manifest.listing.open(manifest.files[file]) as opened:
         head = read_part(opened, offset, _HEADER_BYTES)
         num_bytes = bloom_filter_bytes(head)
         if num_bytes is None:

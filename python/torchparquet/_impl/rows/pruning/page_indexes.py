@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from torchparquet._impl.files.opening import opened_file, read_part
+from torchparquet._impl.files.listing import read_part
 from torchparquet._impl.native import find_indexes, page_bounds, page_rows
 from torchparquet._impl.rows.pruning.bounds import Bounds, StoredColumn
 
@@ -106,7 +106,7 @@ def _read(
     found: dict[tuple[int, int], bytes] = {}
     if not places:
         return found
-    with opened_file(manifest, file) as opened:
+    with manifest.listing.open(manifest.files[file]) as opened:
         # Indexes have places of their own.
         if sum(num_bytes for _, num_bytes in places) > opened.seek(0, os.SEEK_END):
             return dict.fromkeys(places, b"")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,19 +21,11 @@ Advance = Callable[[int], None]
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Return the console of standard output; its width is fixed if that is no terminal."""
-    if stderr:
-        console = Console(stderr=True, highlight=False)
-        console.quiet = not console.is_terminal
-        return console
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
-
-
-def print_json(report: Any) -> None:
-    """Print a report as JSON."""
-    text = json.dumps(report, indent=2, allow_nan=False)  # an error prints nothing
-    sys.stdout.write(text + "\n")
+    """Return a console; without a terminal, standard output has a fixed width, errors are off."""
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal:
+        console.quiet, console.width = stderr, _PLAIN_WIDTH
+    return console
 
 
 def plain(text: str) -> str:
@@ -43,18 +33,24 @@ def plain(text: str) -> str:
     return escape(printable(text, keep="\n"))
 
 
-def make_table(title: str, columns: Sequence[str], left: int = 1) -> Table:
-    """Return a table whose first `left` columns are texts and the others numbers."""
+def show_table(
+    console: Console,
+    title: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    left: int = 1,
+) -> None:
+    """Print a table whose first `left` columns are texts; a row without cells draws a line."""
     table = Table(title=title, title_justify="left", title_style="bold")
-    for index, heading in enumerate(columns):
-        is_text = index < left
-        table.add_column(
-            heading,
-            justify="left" if is_text else "right",
-            overflow="fold",
-            no_wrap=not is_text,
-        )
-    return table
+    for index, heading in enumerate(headings):
+        justify: Literal["left", "right"] = "left" if index < left else "right"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=index >= left)
+    for row in rows:
+        if row:
+            table.add_row(*(f"{of:,}" if isinstance(of, int) else plain(str(of)) for of in row))
+        else:
+            table.add_section()
+    console.print(table)
 
 
 def size(num_bytes: float) -> str:
@@ -98,8 +94,8 @@ class Panel(NamedTuple):
     lines: Mapping[str, Sequence[tuple[float, float]]] = {}
 
 
-def check_plot(path: str) -> None:
-    """Raise if no plot can be drawn there."""
+def checked_plot(path: str) -> str:
+    """Return the path; raise if no plot can be drawn there."""
     if Path(path).suffix.lower() not in (".png", ".svg"):
         raise ValueError(f"it must end in .png or .svg, got {path!r}")
     if find_spec("matplotlib") is None:
@@ -109,18 +105,17 @@ def check_plot(path: str) -> None:
     directory = Path(path).absolute().parent
     if not directory.is_dir():
         raise FileNotFoundError(f"no such directory: {str(directory)!r}")
+    return path
 
 
 def draw(path: str, title: str, panels: Sequence[Panel]) -> None:
     """Draw charts, one below the other."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.2 * len(panels)), layout="constrained")
-    FigureCanvasAgg(figure)
     figure.suptitle(title)
-    for index, panel in enumerate(panels, 1):
-        axes = figure.add_subplot(len(panels), 1, index)
+    charts = figure.subplots(len(panels), squeeze=False).flat
+    for axes, panel in zip(charts, panels, strict=True):
         axes.set(title=panel.title, xlabel=panel.x_label)
         axes.bar(range(len(panel.bars)), panel.bars)
         for name, points in panel.lines.items():

@@ -1,8 +1,4 @@
-"""The training script of each rank: an ordinary loop over a ParquetDataset.
-
-Beside training, each rank records the rows that it is given, and compares their targets with
-those that pyarrow reads.
-"""
+"""The training script of each rank, which records its rows and compares targets with pyarrow's."""
 
 from __future__ import annotations
 
@@ -25,7 +21,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from torchparquet import Column, ParquetDataset
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.opening import source_of
 from torchparquet._impl.reading.interpreter_exit import end_rank
 from torchparquet.audit import SeenRows, audit_rows, row_ids_of
 from torchparquet.errors import one_line
@@ -37,7 +32,7 @@ def expected_targets(manifest: Manifest, target: str) -> Tensor:
     """Return the target of every row as pyarrow reads it, float64 `[N]`, nulls as zeros."""
     parts = []
     for file in manifest.files:
-        source = source_of(file, manifest.remote)
+        source = manifest.listing.source(file)
         column = pq.read_table(source, columns=[target], partitioning=None).column(0)
         column = column.combine_chunks()
         if pa.types.is_temporal(column.type):
@@ -48,12 +43,10 @@ def expected_targets(manifest: Manifest, target: str) -> Tensor:
 
 def count_wrong(target: Tensor, expected: Tensor) -> int:
     """Return the number of targets `[B]` that differ from the expected ones; NaN equals NaN."""
-    return int(((target != expected) & ~(target.isnan() & expected.isnan())).sum())
+    return int((~target.isclose(expected, rtol=0, atol=0, equal_nan=True)).sum())
 
 
-def train(
-    features: list[str], target: str, num_epochs: int, **options: Any
-) -> list[dict[str, Any]]:
+def train(features: list[str], target: str, num_epochs: int, **options: Any) -> list[Any]:
     """Train for all epochs, and return the report of each on rank 0; every rank calls it."""
     dist.init_process_group("gloo")
     torch.manual_seed(0)
@@ -89,7 +82,6 @@ def train(
             loss.backward()
             optimizer.step()
             schedule.step()
-
             seen.add_batch(batch)
             num_wrong += count_wrong(batch["target"], expected[batch["row.id"]])
             errors.append(float(loss.detach()) ** 0.5 * float(scale[1, -1]))
@@ -112,13 +104,9 @@ def train(
         dist.gather_object((own, seen.runs()), gathered if is_first else None, dst=0)
         if is_first:
             plan, rows = dataset.plan(epoch), row_ids_of(dataset.manifest)
-            report = {
-                "epoch": epoch,
-                "planned_steps": int(plan.share_steps[0]),
-                "audit": audit_rows(plan, rows, [runs for _, runs in gathered]),
-                "ranks": [of_rank for of_rank, _ in gathered],
-            }
-            reports.append(report)
+            audit = audit_rows(plan, rows, [runs for _, runs in gathered])
+            facts = {"epoch": epoch, "planned_steps": int(plan.share_steps[0]), "audit": audit}
+            reports.append({**facts, "ranks": [of_rank for of_rank, _ in gathered]})
     # Rank 0 audits longest: no rank closes its connections while another has them.
     dist.barrier()
     return reports
@@ -126,8 +114,7 @@ def train(
 
 def main(directory: Path) -> NoReturn:
     """Be one rank of the job that a directory holds; leave a report or an error in it."""
-    # Prints where a rank is when a signal ends it; the parent shows it.
-    faulthandler.enable()
+    faulthandler.enable()  # prints where a rank is when a signal ends it; the parent shows it
     rank = os.environ["RANK"]
     try:
         reports = train(**json.loads((directory / "job").read_text()))

@@ -1,9 +1,10 @@
-"""Servers that speak S3: moto, which is quick to start, and SeaweedFS, which stores files."""
+"""Emulators of stores: of S3, of which SeaweedFS stores files, of Azure's and of Google's."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import sys
 import sysconfig
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.fixtures.tree import ROOT
 from tests.servers.processes import accepts, free_ports, server
 from tests.servers.stores import FsspecStore, Store, StoreMissingError
 
@@ -18,11 +20,24 @@ BUCKET = "bucket"
 # Of SeaweedFS, each with a port for HTTP and one for gRPC.
 PARTS = ("master", "volume", "filer", "s3")
 KEY, SECRET = "a-key-of-the-tests", "a-secret-of-the-tests"
+# The account and key that the emulator has by default; both are public.
+ACCOUNT = "devstoreaccount1"
+ACCOUNT_KEY = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+# `nox -s servers` installs the emulator there.
+AZURITE_FOLDER = ROOT / "build" / "azurite"
+
+
+def _need(**packages: str) -> None:
+    """Raise unless modules are there; by module, the package to name."""
+    for module, package in packages.items():
+        if importlib.util.find_spec(module) is None:
+            raise StoreMissingError(f"{package} is not installed")
 
 
 def _store(name: str, port: int) -> FsspecStore:
-    if importlib.util.find_spec("s3fs") is None:
-        raise StoreMissingError("s3fs is not installed")
+    _need(s3fs="s3fs")
     options = {"key": KEY, "secret": SECRET, "endpoint_url": f"http://127.0.0.1:{port}"}
     return FsspecStore(name, f"s3://{BUCKET}", options)
 
@@ -30,8 +45,7 @@ def _store(name: str, port: int) -> FsspecStore:
 @contextmanager
 def moto(folder: Path) -> Iterator[Store]:
     """Run moto's server of S3; its objects are in memory."""
-    if importlib.util.find_spec("moto") is None or importlib.util.find_spec("flask") is None:
-        raise StoreMissingError("moto[server] is not installed")
+    _need(moto="moto[server]", flask="moto[server]")
     (port,) = free_ports(1)
     store = _store("moto", port)
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
@@ -76,4 +90,45 @@ def seaweedfs(folder: Path) -> Iterator[Store]:
         return True
 
     with server(command, is_ready, folder / "log"):
+        yield store
+
+
+def _azurite() -> str:
+    bins = os.pathsep.join([str(AZURITE_FOLDER / "node_modules" / ".bin"), os.environ["PATH"]])
+    path = shutil.which("azurite-blob", path=bins)
+    if path is None:
+        raise StoreMissingError(
+            "azurite is not installed: npm install --prefix build/azurite azurite@3.35.0"
+        )
+    _need(adlfs="adlfs")
+    return path
+
+
+@contextmanager
+def azurite(folder: Path) -> Iterator[Store]:
+    """Run Azurite's blobs, in memory."""
+    (port,) = free_ports(1)
+    command = [_azurite(), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    command += ["--inMemoryPersistence", "--silent"]
+    command += ["--disableTelemetry", "--skipApiVersionCheck"]
+    connection = (
+        f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};"
+        f"BlobEndpoint=http://127.0.0.1:{port}/{ACCOUNT};"
+    )
+    store = FsspecStore("azurite", f"az://{BUCKET}", {"connection_string": connection})
+    with server(command, lambda: accepts(port) and store.make_bucket(), folder / "log"):
+        yield store
+
+
+@contextmanager
+def gcs_emulator(folder: Path) -> Iterator[Store]:
+    """Run an emulator of Google's store, in memory."""
+    _need(gcp_storage_emulator="gcp-storage-emulator", gcsfs="gcsfs")
+    (port,) = free_ports(1)
+    script = str(Path(sysconfig.get_path("scripts"), "gcp-storage-emulator"))
+    command = [sys.executable, script, "start", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--in-memory", "--default-bucket", BUCKET]
+    options = {"endpoint_url": f"http://127.0.0.1:{port}", "token": "anon"}
+    store = FsspecStore("gcs emulator", f"gs://{BUCKET}", options)
+    with server(command, lambda: accepts(port) and store.make_bucket(), folder / "log"):
         yield store

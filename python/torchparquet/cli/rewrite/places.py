@@ -10,31 +10,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from torchparquet._impl.files.discovery import Sources
+from torchparquet._impl.files.listing import Listing
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import read_manifest, walk_footers
-from torchparquet._impl.files.remote.remote_files import RemoteFiles
-from torchparquet._impl.files.remote.storage import Storage, StorageArguments, storage_beside
+from torchparquet._impl.files.remote.store import Store, store_beside
 from torchparquet._impl.files.remote.urls import is_remote_url, without_credentials
+from torchparquet.cli.arguments import Data
 from torchparquet.errors import naming
-from torchparquet.tools.footers import read_footer
 
 _BUCKETS = ".buckets"
 
 
-def output_place(path: str, storage: StorageArguments, paths: Sequence[str]) -> LocalOutput:
+def output_place(path: str, data: Data) -> LocalOutput:
     """Return the place of a path or URL."""
     if is_remote_url(path):
-        return RemoteOutput(path, storage_beside(path, storage, paths))
+        return RemoteOutput(path, store_beside(path, data.storage, data.paths))
     return LocalOutput(Path(path))
 
 
 class LocalOutput:
-    """A directory of output files, named by their paths within it.
-
-    Attributes:
-        root: An absolute path or URL, which the paths of its files begin with.
-    """
+    """A directory of output files, whose paths begin with `root`."""
 
     def __init__(self, directory: Path) -> None:
         """Write to `directory`, which may be missing."""
@@ -72,17 +67,8 @@ class LocalOutput:
 
     def write_text(self, name: str, text: str) -> None:
         """Write a file at once."""
-        unfinished = self.directory / f"{name}.tmp"
-        with naming(unfinished), unfinished.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, self.directory / name)  # noqa: PTH105
-
-    def num_rows_of(self, name: str) -> int | None:
-        """Return the rows of a Parquet file; None if there is none."""
-        path = self.directory / name
-        return int(read_footer(str(path)).num_rows) if path.exists() else None
+        with self.new_file(name) as path, naming(path):
+            path.write_text(text)
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[Path]:
@@ -92,36 +78,40 @@ class LocalOutput:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield unfinished
+            _sync(unfinished)
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
         os.replace(unfinished, path)  # noqa: PTH105
         # The new name is to be on disk too.
-        with naming(path.parent):
-            descriptor = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        _sync(path.parent)
 
-    def manifest(self, names: Sequence[str]) -> Manifest:
-        """Return the manifest of files."""
-        return read_manifest([str(self.directory / name) for name in names])
+    def manifest(self, names: Sequence[str]) -> Manifest | None:
+        """Return the manifest of files; None if one is missing."""
+        paths = [self.directory / name for name in names]
+        if not all(path.exists() for path in paths):
+            return None
+        return read_manifest([str(path) for path in paths])
+
+
+def _sync(path: Path) -> None:
+    with naming(path):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 class RemoteOutput(LocalOutput):
-    """A directory of a store. Files and buckets are made on disk first.
+    """A directory of a store. Nothing keeps two rewrites from writing to it at once."""
 
-    Nothing keeps two rewrites from writing to it at once.
-    """
-
-    def __init__(self, url: str, storage: Storage) -> None:
+    def __init__(self, url: str, store: Store) -> None:
         """Write to `url`."""
-        self._storage = storage
-        self._access = storage.access()
-        self._directory = self._access.name_of(url)
+        self._store = store
+        self._directory = store.name_of(url)
         self.shown = without_credentials(url)
-        self.root = self._access.shown(self._directory)
+        self.root = self._store.shown(self._directory)
 
     @contextmanager
     def locked(self) -> Iterator[Path]:
@@ -132,24 +122,15 @@ class RemoteOutput(LocalOutput):
 
     def names(self) -> list[str]:
         """Return the names in it, sorted."""
-        files = self._access.files_below(self._directory)
+        files = self._store.files_below(self._directory)
         return sorted(file.name.removeprefix(f"{self._directory}/") for file in files)
 
     def read_text(self, name: str) -> str | None:
         """Return the content of a file; None if there is none."""
-        entry = self._access.look_up(self._name(name), afresh=True)
+        entry = self._store.look_up(f"{self._directory}/{name}", afresh=True)
         if entry is None:
             return None
-        return self._access.read(entry.name, 0, entry.num_bytes).decode()
-
-    def write_text(self, name: str, text: str) -> None:
-        """Write a file at once."""
-        self._access.write(self._name(name), text.encode())
-
-    def num_rows_of(self, name: str) -> int | None:
-        """Return the rows of a Parquet file; None if there is none."""
-        files = self._files([name])
-        return None if files is None else int(read_footer(files.paths[0], files).num_rows)
+        return self._store.read(entry.name, 0, entry.num_bytes).decode()
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[Path]:
@@ -157,24 +138,14 @@ class RemoteOutput(LocalOutput):
         path = self._scratch / Path(name).name
         try:
             yield path
-            self._access.upload(self._name(name), str(path))
+            self._store.upload(f"{self._directory}/{name}", str(path))
         finally:
             path.unlink(missing_ok=True)
 
-    def manifest(self, names: Sequence[str]) -> Manifest:
-        """Return the manifest of files."""
-        files = self._files(names)
-        if files is None:
-            raise FileNotFoundError(f"files of the output are missing: {self.shown!r}")
-        return walk_footers(Sources.of_store(files))[0]
-
-    def _name(self, name: str) -> str:
-        return f"{self._directory}/{name}"
-
-    def _files(self, names: Sequence[str]) -> RemoteFiles | None:
-        """Return files of the output; None if one is missing."""
-        found = [self._access.look_up(self._name(name), afresh=True) for name in names]
+    def manifest(self, names: Sequence[str]) -> Manifest | None:
+        """Return the manifest of files; None if one is missing."""
+        found = [self._store.look_up(f"{self._directory}/{name}", afresh=True) for name in names]
         entries = [entry for entry in found if entry is not None]
         if len(entries) < len(found):
             return None
-        return RemoteFiles.of(entries, self._storage)
+        return walk_footers(Listing.of(entries, self._store))[0]

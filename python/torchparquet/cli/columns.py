@@ -1,0 +1,255 @@
+"""Facts about each column: its tensor, and what footers and headers of pages say."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
+from numpy.typing import NDArray
+
+from torchparquet._impl.batches.columns import resolve_columns
+from torchparquet._impl.batches.fields import Field
+from torchparquet._impl.files.footers.plain_footer import footer_in, metadata_of
+from torchparquet._impl.files.listing import ON_DISK, Listing
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.schemas import Schemas
+from torchparquet._impl.native import PageHeader, parse_page_header
+from torchparquet._impl.reading.window_limits import window_in_effect, window_memory
+from torchparquet.errors import (
+    CorruptFileError,
+    EncryptedFileError,
+    FileChangedError,
+    UnsupportedColumnError,
+    one_line,
+    unreadable,
+)
+
+if TYPE_CHECKING:
+    from torchparquet._impl.files.footers.leaf import Leaf
+
+# JSON values about a tensor, and the column's field with a mask for nulls if it can be read.
+Tensor = tuple[dict[str, Any], Field | None]
+
+# The length of the footer and the magic bytes.
+_TAIL_BYTES = 8
+# A nonce of 12 bytes and a tag of 16.
+_SIGNATURE_BYTES = 28
+_HEADER_BYTES = 1 << 10
+_MAX_SAMPLED_CHUNKS = 512
+_DICTIONARY_ENCODINGS = frozenset(["PLAIN_DICTIONARY", "RLE_DICTIONARY"])
+# parquet.thrift, Encoding.
+_ENCODINGS = (
+    *("PLAIN", "GROUP_VAR_INT", "PLAIN_DICTIONARY", "RLE", "BIT_PACKED", "DELTA_BINARY_PACKED"),
+    *("DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY", "RLE_DICTIONARY", "BYTE_STREAM_SPLIT"),
+)
+
+
+def tensor_of(name: str, manifest: Manifest | Schemas) -> Tensor:
+    """Return the tensor of a column; the shape is None for rows of different lengths."""
+    facts: dict[str, Any] = dict.fromkeys(("form", "dtype", "shape", "num_offsets", "reason"))
+    facts["num_offsets"] = 0
+    try:
+        (field,) = resolve_columns({name: name}, manifest, nulls="mask")
+    except (ValueError, TypeError) as error:
+        return facts | {"reason": str(error)}, None
+    facts |= {"form": "tensor", "dtype": field.dtype}
+    if field.num_offsets and not field.shape:
+        return facts | {"form": "jagged", "num_offsets": field.num_offsets}, field
+    dimensions = [field.shape[at] for at in field.order] or field.shape
+    if not dimensions and field.trailing is not None:
+        dimensions = (field.trailing,)
+    return facts | {"shape": f"[{', '.join(map(str, ['B', *dimensions]))}]"}, field
+
+
+def tensors_of(names: Iterable[str], manifest: Manifest) -> dict[str, Tensor]:
+    """Return `tensor_of` each column."""
+    schemas = Schemas(manifest)
+    return {name: tensor_of(name, schemas) for name in names}
+
+
+def readable_columns(manifest: Manifest) -> list[str]:
+    """Return the columns that can be read as tensors, in the order of the files."""
+    found = tensors_of(Schemas(manifest).names(), manifest)
+    names = [name for name, (_, field) in found.items() if field is not None]
+    if not names:
+        raise UnsupportedColumnError(f"no column can be read as a tensor: {manifest.files[0]!r}")
+    return names
+
+
+def window_of(
+    row_group_rows: NDArray[Any], columns: Sequence[Field], batch_size: int, memory: int
+) -> tuple[int, int]:
+    """Return the row groups and the rows of a shuffle window in that memory."""
+    fitting = window_memory(columns, batch_size, memory, row_ids=False, row_valid=False)
+    return window_in_effect(
+        None, row_group_rows, share_batch_size=batch_size, memory=fitting, num_sharers=1
+    )
+
+
+@dataclass
+class ColumnFacts:
+    """Facts about a leaf column, of all column chunks or, from `num_chunks` on, of some."""
+
+    kinds: list[str] = field(default_factory=list)
+    physical_types: set[str] = field(default_factory=set)
+    num_values: int = 0
+    null_count: int | None = 0
+    compressed_bytes: int = 0
+    uncompressed_bytes: int = 0  # but no less than are stored
+    codecs: Counter[str] = field(default_factory=Counter)
+    encodings: set[str] = field(default_factory=set)
+    num_chunks: int = 0
+    num_pages: int = 0
+    num_checksums: int = 0
+    page_encodings: set[str] = field(default_factory=set)
+    with_dictionary: int = 0
+    fallbacks: int = 0  # from a dictionary to values without it
+    most_words: int = 0
+
+    def add(self, chunk: Any) -> None:
+        """Add what a footer says of a column chunk."""
+        nulls = null_count(chunk)
+        known = nulls is not None and self.null_count is not None
+        self.null_count = self.null_count + nulls if known else None  # type: ignore[operator]
+        self.physical_types.add(chunk.physical_type)
+        self.num_values += chunk.num_values
+        self.compressed_bytes += chunk.total_compressed_size
+        self.uncompressed_bytes += max(chunk.total_uncompressed_size, chunk.total_compressed_size)
+        self.codecs[chunk.compression] += 1
+        self.encodings.update(chunk.encodings)
+
+    def add_pages(self, headers: Iterable[PageHeader]) -> None:
+        """Add the pages of a column chunk."""
+        encodings: set[str] = set()
+        has_dictionary = False
+        for header in headers:
+            self.num_pages += 1
+            self.num_checksums += header.checksum is not None
+            if header.is_dictionary:
+                has_dictionary = True
+                self.most_words = max(self.most_words, header.num_values)
+            elif header.is_data:
+                code = header.encoding
+                encodings.add(_ENCODINGS[code] if code < len(_ENCODINGS) else f"encoding {code}")
+        self.num_chunks += 1
+        self.page_encodings |= encodings
+        self.with_dictionary += has_dictionary
+        self.fallbacks += has_dictionary and not encodings <= _DICTIONARY_ENCODINGS
+
+    @property
+    def keeps_dictionary(self) -> bool:
+        """True if every column chunk has a dictionary, and all its values are of it."""
+        return 0 < self.num_chunks == self.with_dictionary and not self.fallbacks
+
+
+class FooterFacts(NamedTuple):
+    """Facts from the footers of a data set."""
+
+    columns: dict[str, ColumnFacts]
+    row_group_bytes: list[int]
+    writers: Counter[str]
+
+
+def null_count(chunk: Any) -> int | None:
+    """Return the nulls of a column chunk; None if its statistics do not count them."""
+    known = chunk.is_stats_set and chunk.statistics.has_null_count
+    return int(chunk.statistics.null_count) if known else None
+
+
+def read_footer(path: str, listing: Listing = ON_DISK) -> Any:
+    """Return pyarrow's `FileMetaData`."""
+    try:
+        with listing.open(path) as file:
+            try:
+                metadata = pq.read_metadata(file if listing.store is not None else path)
+            except pa.ArrowException:
+                # A schema that Arrow cannot express: no schema is needed here.
+                metadata = metadata_of(footer_in(file))
+            file.seek(-_TAIL_BYTES, os.SEEK_END)
+            num_bytes = int.from_bytes(file.read(4), "little")
+    except Exception as error:  # pyarrow's layers raise many classes
+        message = f"cannot read the footer of {path!r}: {one_line(error)}"
+        raise unreadable(error, path, message) from error
+    # A plain footer is signed if columns are encrypted.
+    if num_bytes - metadata.serialized_size == _SIGNATURE_BYTES:
+        raise EncryptedFileError(
+            f"columns are encrypted, and the command line takes no keys: {path!r}"
+        )
+    return metadata
+
+
+def page_headers(
+    file: Any, where: str, row_group: Any, leaves: Sequence[Leaf]
+) -> Iterator[Iterator[PageHeader]]:
+    """Yield the headers of the pages of each column chunk, read from an open file."""
+    for index, leaf in enumerate(leaves):
+        chunk = row_group.column(index)
+        begin, first = chunk.data_page_offset, chunk.dictionary_page_offset
+        # Some writers give an offset for a dictionary that they did not write. A column chunk
+        # without rows may have a dictionary alone, and then claims data pages at offset 0.
+        if first is not None and (0 < first < begin or begin == 0):
+            begin = first
+        end = begin + chunk.total_compressed_size
+        yield _page_headers(file, f"{where}, column {leaf.path!r}, byte", begin, end)
+
+
+def _page_headers(file: Any, where: str, at: int, end: int) -> Iterator[PageHeader]:
+    length = _HEADER_BYTES
+    while at < end:
+        file.seek(at)
+        content = file.read(min(length, end - at))
+        try:
+            header = parse_page_header(content)
+        except CorruptFileError as error:
+            raise CorruptFileError(f"{error}: {where} {at}") from None
+        if header is not None:
+            yield header
+            at += header.header_bytes + header.compressed_bytes
+            length = _HEADER_BYTES
+        elif len(content) < length:
+            raise CorruptFileError(
+                f"a page header does not end within its column chunk: {where} {at}"
+            )
+        else:
+            length *= 4
+
+
+def sampled_row_groups(manifest: Manifest) -> set[int]:
+    """Return evenly spread row groups whose column chunks are few enough to look at."""
+    most_columns = max(map(len, manifest.schemas))
+    count = min(manifest.num_row_groups, max(1, _MAX_SAMPLED_CHUNKS // max(1, most_columns)))
+    return set(np.linspace(0, manifest.num_row_groups - 1, count).astype(int).tolist())
+
+
+def read_facts(
+    manifest: Manifest, wanted: Container[int], advance: Callable[[int], None] = lambda _: None
+) -> FooterFacts:
+    """Read the footers of all files, and the page headers of the wanted row groups."""
+    facts = FooterFacts({}, [], Counter())
+    for index, path in enumerate(manifest.files):
+        metadata = read_footer(path, manifest.listing)
+        leaves = manifest.schemas[int(manifest.file_schema[index])]
+        if metadata.num_columns != len(leaves):
+            raise FileChangedError(f"inspect it again, because it has changed: {path!r}")
+        columns = [facts.columns.setdefault(leaf.path, ColumnFacts()) for leaf in leaves]
+        for leaf, column in zip(leaves, columns, strict=True):
+            column.kinds += [] if leaf.kind in column.kinds else [leaf.kind]
+        facts.writers[metadata.created_by or "unknown"] += 1
+        with manifest.listing.open(path) as file:
+            for number in range(metadata.num_row_groups):
+                group, where = metadata.row_group(number), f"{path!r}, row group {number}"
+                if len(facts.row_group_bytes) in wanted:
+                    every = page_headers(file, where, group, leaves)
+                    for column, headers in zip(columns, every, strict=True):
+                        column.add_pages(headers)
+                facts.row_group_bytes.append(group.total_byte_size)
+                for at, column in enumerate(columns):
+                    column.add(group.column(at))
+        advance(1)
+    return facts

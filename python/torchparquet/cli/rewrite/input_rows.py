@@ -1,0 +1,220 @@
+"""Reads the rows of the input files, in order or permuted by way of buckets on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
+import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
+from numpy.typing import NDArray
+
+from torchparquet._impl.files.listing import Listing
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet.cli.rewrite.writing import Layout
+from torchparquet.cli.screen import Advance
+from torchparquet.errors import CastError, naming, one_line, unreadable
+
+_READ_BUFFER_BYTES = 1 << 20
+_SAMPLED_ROW_GROUPS = 8
+_SAMPLED_ROWS = 2048
+_INT96_SECONDS = 2**63 // 10**9
+_MAX_CHECKED_ROWS = 1 << 16
+# The purpose of a generator, in the upper half of its key's second word.
+_DEALS, _PERMUTES = 1, 2
+
+Item = TypeVar("Item")
+
+
+class InputRows:
+    """The rows of some files, numbered over all of them."""
+
+    def __init__(self, manifest: Manifest, schema: Any) -> None:
+        """Give all rows of the manifest that schema."""
+        self._manifest, self._schema = manifest, schema
+        self._ends = np.cumsum(manifest.row_group_num_rows)
+        self.num_rows = manifest.num_rows
+
+    def bytes_per_row(self) -> float:
+        """Return the bytes that a row takes in memory, by the largest of some samples."""
+        sampled = np.linspace(0, len(self._ends) - 1, min(_SAMPLED_ROW_GROUPS, len(self._ends)))
+        largest = 1.0
+        for row_group in dict.fromkeys(sampled.astype(int).tolist()):
+            for batch in islice(self._batches(row_group, _SAMPLED_ROWS), 1):
+                largest = max(largest, batch.nbytes / max(1, batch.num_rows))
+        return largest
+
+    def tables(self, begin: int, end: int, piece_rows: int) -> Iterator[Any]:
+        """Yield the rows `[begin, end)` as tables of `piece_rows` rows or fewer."""
+        row_group = int(np.searchsorted(self._ends, begin, side="right"))
+        while begin < end:
+            at = int(self._ends[row_group - 1]) if row_group else 0
+            for batch in self._batches(row_group, piece_rows):
+                skipped = min(max(0, begin - at), batch.num_rows)
+                kept = batch.slice(skipped, max(0, min(batch.num_rows, end - at) - skipped))
+                at += batch.num_rows
+                if kept.num_rows:
+                    # The columns are the same. Nullability and metadata may differ.
+                    yield pa.Table.from_arrays(kept.columns, schema=self._schema)
+                if at >= end:
+                    return
+            begin = max(begin, int(self._ends[row_group]))
+            row_group += 1
+
+    def _batches(self, row_group: int, batch_size: int) -> Iterator[Any]:
+        manifest = self._manifest
+        path = manifest.files[int(manifest.row_group_file[row_group])]
+        number = int(manifest.row_group_in_file[row_group])
+        options = {"buffer_size": _READ_BUFFER_BYTES, "page_checksum_verification": True}
+        try:
+            with pq.ParquetFile(
+                manifest.listing.source(path), pre_buffer=False, **options
+            ) as opened:
+                columns = map(opened.schema.column, range(len(opened.schema)))
+                int96 = [column.path for column in columns if column.physical_type == "INT96"]
+                if int96:
+                    _check_int96(path, number, int96, manifest.listing)
+                yield from opened.iter_batches(batch_size, [number])
+        except (pa.ArrowException, OSError) as error:
+            message = (
+                f"cannot read {path!r}, row group {number}: {one_line(error)}; torchparquet verify "
+                "names the column"
+            )
+            raise unreadable(error, path, message) from error
+
+
+def _check_int96(path: str, row_group: int, names: list[str], listing: Listing) -> None:
+    """Raise if a moment does not fit nanoseconds; pyarrow would let it wrap around."""
+    source = listing.source(path)
+    with pq.ParquetFile(source, coerce_int96_timestamp_unit="s", pre_buffer=False) as file:
+        for batch in file.iter_batches(_MAX_CHECKED_ROWS, [row_group], names):
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                for part in _moments(column):
+                    for value in pc.min_max(part.cast(pa.int64())).as_py().values():
+                        if value is not None and abs(value) >= _INT96_SECONDS:
+                            raise CastError(
+                                "a moment stored as INT96 does not fit int64 nanoseconds: "
+                                f"{value} s since 1970 in {path!r}, row group {row_group}, "
+                                f"column {name!r}"
+                            )
+
+
+def _moments(array: Any) -> Iterator[Any]:
+    """Yield the timestamps in an array, of lists and structs too."""
+    if pa.types.is_timestamp(array.type):
+        yield array
+    elif pa.types.is_struct(array.type):
+        for child in array.flatten():
+            yield from _moments(child)
+    elif pa.types.is_map(array.type):
+        yield from _moments(array.keys)
+        yield from _moments(array.items)
+    elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+        yield from _moments(array.flatten())
+
+
+def prefetched(items: Iterator[Item]) -> Generator[Item]:
+    """Yield the items; a thread makes the next one meanwhile."""
+    missing = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="rewrite") as thread:
+        pending = thread.submit(next, items, missing)
+        while (item := pending.result()) is not missing:
+            pending = thread.submit(next, items, missing)
+            yield item  # type: ignore[misc]
+
+
+def grouped(tables: Iterator[Any], sizes: Iterable[int], advance: Advance) -> Iterator[Any]:
+    """Yield tables of `sizes` rows, made of the next rows of `tables`."""
+    rest: list[Any] = []
+    for size in sizes:
+        parts, left = [], size
+        while left:
+            table = rest.pop() if rest else next(tables, None)
+            if table is None:
+                raise RuntimeError(f"the input has ended {left:,} rows before a row group's end")
+            if table.num_rows > left:
+                rest = [table.slice(left)]
+            parts.append(table.slice(0, left))
+            left -= parts[-1].num_rows
+        yield pa.concat_tables(parts)
+        advance(size)
+
+
+def deal(
+    rows: InputRows, layout: Layout, seed: int, directory: Path, advance: Advance
+) -> tuple[list[Path], NDArray[np.int64]]:
+    """Write each slice of the rows as a file of random buckets; return files and bucket sizes."""
+    directory.mkdir(exist_ok=True)
+    paths, sizes = [], np.zeros(layout.num_buckets, np.int64)
+    for index, begin in enumerate(range(0, rows.num_rows, layout.slice_rows)):
+        end = min(begin + layout.slice_rows, rows.num_rows)
+        buckets = _generator(seed, _DEALS, index).integers(0, layout.num_buckets, end - begin)
+        counts = np.bincount(buckets, minlength=layout.num_buckets)
+        sizes += counts
+        paths.append(directory / f"slice-{index:06}.arrow")
+        if not paths[-1].exists():
+            pieces = rows.tables(begin, end, layout.piece_rows)
+            unfinished = paths[-1].with_suffix(".tmp")
+            _write_slice(unfinished, pieces, np.argsort(buckets, kind="stable"), counts)
+            os.replace(unfinished, paths[-1])  # noqa: PTH105
+        advance(end - begin)
+    return paths, sizes
+
+
+def shuffled(
+    paths: list[Path], sizes: NDArray[np.int64], layout: Layout, seed: int, begin: int
+) -> Iterator[Any]:
+    """Yield the rows of all buckets, permuted within each, from `begin` on.
+
+    Every permutation of all rows is equally likely. Source: Rao, "Generation of random permutations
+    of given number of elements using random sampling numbers" (Sankhya, 1961).
+    """
+    first = 0
+    for bucket, end in enumerate(np.cumsum(sizes).tolist()):
+        if begin < end:
+            table = _read_bucket(paths, bucket)
+            order = _generator(seed, _PERMUTES, bucket).permutation(end - first)
+            for at in range(max(begin, first), end, layout.piece_rows):
+                until = min(at + layout.piece_rows, end)
+                yield table.take(pa.array(order[at - first : until - first]))
+        first = end
+
+
+def _generator(seed: int, purpose: int, index: int) -> np.random.Generator:
+    key = np.array([seed, (purpose << 60) | index], np.uint64)
+    return np.random.Generator(np.random.Philox(key=key))
+
+
+def _write_slice(
+    path: Path, pieces: Iterator[Any], order: NDArray[np.int64], counts: NDArray[np.int64]
+) -> None:
+    table = pa.concat_tables(prefetched(pieces))
+    # The file format takes one dictionary for all batches.
+    table = table.unify_dictionaries().take(pa.array(order)).combine_chunks()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with (
+        naming(path),
+        path.open("wb") as file,
+        pa.ipc.new_file(file, table.schema, options=options) as writer,
+    ):
+        at = 0
+        for count in counts.tolist():
+            # One batch per bucket, also for a bucket without rows.
+            own = table.slice(at, count).to_batches()
+            (batch,) = own or [pa.RecordBatch.from_pylist([], table.schema)]
+            writer.write_batch(batch)
+            at += count
+
+
+def _read_bucket(paths: list[Path], bucket: int) -> Any:
+    batches = []
+    for path in paths:
+        with naming(path), pa.OSFile(str(path)) as file:
+            batches.append(pa.ipc.open_file(file).get_batch(bucket))
+    return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()

@@ -1,1 +1,0 @@
-"""Tools: one room for each command."""
