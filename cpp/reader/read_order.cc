@@ -65,7 +65,7 @@ std::vector<std::vector<ReadStep>> FirstSteps(const ReaderSpec& spec,
   std::vector<std::vector<std::vector<ReadStep>>> by_share;
   for (const Share& share : shares) {
     CheckShare(share);
-    for (const Chunk& chunk : ChunksOf(share)) CheckChunk(spec, chunk);
+    VisitChunks(share, [&](const Chunk& chunk) { CheckChunk(spec, chunk); });
     auto& steps = by_share.emplace_back();
     if (share.windows.empty()) {
       AppendFirst(spec, SliceWalk(&share, kWhole), count, &steps);

@@ -92,10 +92,8 @@ int64_t BytesBesideSlabs(const ReaderSpec& spec, const BatchLayout& layout,
 
 BatchMap MakeBatchMap(const ReaderSpec& spec) {
   if (spec.batch_rows == 0 && spec.claims() != nullptr) {
-    int64_t most = 0;
-    const std::vector<Chunk> chunks = ChunksOf(spec.share);
-    for (const Chunk& chunk : chunks) most = std::max(most, chunk.rows.num_rows);
-    return BatchMap::Growing(std::ssize(chunks), most);
+    const std::vector<int64_t>& rows = spec.share.sequence->num_rows;
+    return BatchMap::Growing(std::ssize(rows), rows.empty() ? 0 : std::ranges::max(rows));
   }
   if (spec.batch_rows > 0) {
     std::vector<int64_t> lane_rows;
@@ -107,9 +105,8 @@ BatchMap MakeBatchMap(const ReaderSpec& spec) {
   }
   std::vector<int64_t> batch_rows = spec.batch_sizes;
   if (batch_rows.empty()) {
-    for (const Chunk& chunk : ChunksOf(spec.share)) {
-      batch_rows.push_back(chunk.rows.num_rows);
-    }
+    VisitChunks(spec.share,
+                [&](const Chunk& chunk) { batch_rows.push_back(chunk.rows.num_rows); });
   }
   return BatchMap::PerChunk(batch_rows);
 }
@@ -118,9 +115,9 @@ MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
                           const BatchMap& batches) {
   int64_t max_chunk_rows = 0;
   for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
-    for (const Chunk& chunk : ChunksOf(spec.lane(lane))) {
+    VisitChunks(spec.lane(lane), [&](const Chunk& chunk) {
       max_chunk_rows = std::max(max_chunk_rows, chunk.rows.num_rows);
-    }
+    });
   }
   // The likely items of rows make batches larger, but none impossible: footers may claim
   // more bytes than can be counted.

@@ -75,9 +75,12 @@ namespace {
 
 void CheckLane(const ReaderParts& spec, const Share& share) {
   CheckShare(share);
-  const std::vector<Chunk> chunks = ChunksOf(share);
-  for (const Chunk& chunk : chunks) CheckChunk(spec, chunk);
-  if (spec.has_windows() && share.windows.empty() && !chunks.empty()) {
+  bool has_chunks = false;
+  VisitChunks(share, [&](const Chunk& chunk) {
+    CheckChunk(spec, chunk);
+    has_chunks = true;
+  });
+  if (spec.has_windows() && share.windows.empty() && has_chunks) {
     throw Error(ErrorKind::kInvalidArgument,
                 "either all shares that are read at once have windows, or none");
   }

@@ -30,7 +30,7 @@ void Refuse(const std::string& message) {
 void CheckWindows(const Share& share) {
   if (share.windows.empty()) return;
   int64_t num_rows = 0;
-  for (const Chunk& chunk : ChunksOf(share)) num_rows += chunk.rows.num_rows;
+  VisitChunks(share, [&](const Chunk& chunk) { num_rows += chunk.rows.num_rows; });
   for (const Window& window : share.windows) {
     if (window.num_rows < 0 || window.num_rows > num_rows) {
       Refuse("the windows of a share hold more rows than it has");
@@ -110,7 +110,7 @@ void CheckShare(const Share& share) {
 int64_t NumRows(const Share& share) {
   int64_t num_rows = 0;
   if (share.windows.empty()) {
-    for (const Chunk& chunk : ChunksOf(share)) num_rows += chunk.rows.num_rows;
+    VisitChunks(share, [&](const Chunk& chunk) { num_rows += chunk.rows.num_rows; });
   }
   for (const Window& window : share.windows) num_rows += window.end - window.begin;
   return num_rows;
@@ -162,17 +162,13 @@ std::optional<Chunk> ChunkWalk::Next(int64_t max_rows) {
   return next;
 }
 
-std::vector<Chunk> ChunksOf(const Share& share) {
-  std::vector<Chunk> chunks;
+void VisitChunks(const Share& share, const std::function<void(const Chunk&)>& visit) {
   if (share.claims != nullptr) {
-    for (int64_t i = 0; i < share.sequence->size(); ++i) {
-      chunks.push_back(share.sequence->At(i));
-    }
-    return chunks;
+    for (int64_t i = 0; i < share.sequence->size(); ++i) visit(share.sequence->At(i));
+    return;
   }
   ChunkWalk walk(&share);
-  while (auto chunk = walk.Next()) chunks.push_back(*chunk);
-  return chunks;
+  while (const auto chunk = walk.Next()) visit(*chunk);
 }
 
 void Chunk::DropFirst(int64_t num_rows) {

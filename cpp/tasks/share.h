@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -111,8 +112,9 @@ class ChunkWalk {
   std::optional<Chunk> rest_;  // of a chunk that was cut
 };
 
-// The chunks of a share, or with claims those that it may have.
-std::vector<Chunk> ChunksOf(const Share& share);
+// Visits the chunks of a share, or with claims those that it may have. A list of them
+// would take longer to fill than to walk.
+void VisitChunks(const Share& share, const std::function<void(const Chunk&)>& visit);
 
 // Part of a chunk, small enough for its batches to fit the memory bound together.
 struct Slice {
