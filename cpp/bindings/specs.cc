@@ -86,16 +86,17 @@ RowGroups MakeRowGroups(const Int64Array& file, const Int64Array& in_file,
       .are_selected = are_selected};
 }
 
-Sequence MakeSequence(std::shared_ptr<RowGroups> row_groups, const Int64Array& row_group,
-                      const Int64Array& begin, const Int64Array& num_rows) {
-  CheckLengths("a sequence", {row_group.size(), begin.size(), num_rows.size()});
+EpochOrder MakeEpochOrder(std::shared_ptr<RowGroups> row_groups,
+                          const Int64Array& row_group, const Int64Array& begin,
+                          const Int64Array& num_rows) {
+  CheckLengths("an order", {row_group.size(), begin.size(), num_rows.size()});
   return {.row_groups = std::move(row_groups),
           .row_group = VectorOf(row_group),
           .begin = VectorOf(begin),
           .num_rows = VectorOf(num_rows)};
 }
 
-Share MakeShare(const std::shared_ptr<Sequence>& sequence, int64_t rank,
+Share MakeShare(const std::shared_ptr<EpochOrder>& order, int64_t rank,
                 int64_t world_size, int64_t dealt_rows, int64_t skipped_rows,
                 const Int64Array& row_group, const Int64Array& begin,
                 const Int64Array& num_rows, const BoolArray& valid,
@@ -108,13 +109,13 @@ Share MakeShare(const std::shared_ptr<Sequence>& sequence, int64_t rank,
                                      window_begin.size(), window_end.size()});
   Share share{.rank = rank,
               .world_size = world_size,
-              .sequence = sequence,
+              .order = order,
               .dealt_rows = dealt_rows,
               .skipped_rows = skipped_rows,
               .claims = is_claimed ? std::make_shared<Claims>() : nullptr};
   for (py::ssize_t i = 0; i < row_group.size(); ++i) {
-    share.chunks.push_back(sequence->row_groups->ChunkOf(row_group.at(i), begin.at(i),
-                                                         num_rows.at(i), valid.at(i)));
+    share.chunks.push_back(order->row_groups->ChunkOf(row_group.at(i), begin.at(i),
+                                                      num_rows.at(i), valid.at(i)));
   }
   for (py::ssize_t i = 0; i < window_key.size(); ++i) {
     share.windows.push_back({.num_rows = window_rows.at(i),
@@ -284,11 +285,11 @@ void BindSpecs(py::module_& m) {
   py::class_<RowGroups, std::shared_ptr<RowGroups>>(m, "RowGroups")
       .def(py::init(&MakeRowGroups), py::kw_only(), py::arg("file"), py::arg("in_file"),
            py::arg("first_row"), py::arg("num_sequences"), py::arg("are_selected"));
-  py::class_<Sequence, std::shared_ptr<Sequence>>(m, "Sequence")
-      .def(py::init(&MakeSequence), py::kw_only(), py::arg("row_groups").none(false),
+  py::class_<EpochOrder, std::shared_ptr<EpochOrder>>(m, "EpochOrder")
+      .def(py::init(&MakeEpochOrder), py::kw_only(), py::arg("row_groups").none(false),
            py::arg("row_group"), py::arg("begin"), py::arg("num_rows"));
   py::class_<Share>(m, "Share")
-      .def(py::init(&MakeShare), py::kw_only(), py::arg("sequence").none(false),
+      .def(py::init(&MakeShare), py::kw_only(), py::arg("order").none(false),
            py::arg("rank"), py::arg("world_size"), py::arg("dealt_rows"),
            py::arg("skipped_rows"), py::arg("row_group"), py::arg("begin"),
            py::arg("num_rows"), py::arg("valid"), py::arg("window_rows"),

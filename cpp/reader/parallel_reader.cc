@@ -163,7 +163,7 @@ void ParallelReader::Claim(int64_t number, int64_t position) {
   if (share.claims == nullptr) {
     throw Error(ErrorKind::kInvalidArgument, "the share of the reader is not claimed");
   }
-  const Chunk chunk = share.sequence->At(position);
+  const Chunk chunk = share.order->At(position);
   {
     const std::lock_guard lock(state.mutex);
     if (number != state.num_claims) return;

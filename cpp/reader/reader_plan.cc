@@ -92,7 +92,7 @@ int64_t BytesBesideSlabs(const ReaderSpec& spec, const BatchLayout& layout,
 
 BatchMap MakeBatchMap(const ReaderSpec& spec) {
   if (spec.batch_rows == 0 && spec.claims() != nullptr) {
-    const std::vector<int64_t>& rows = spec.share.sequence->num_rows;
+    const std::vector<int64_t>& rows = spec.share.order->num_rows;
     return BatchMap::Growing(std::ssize(rows), rows.empty() ? 0 : std::ranges::max(rows));
   }
   if (spec.batch_rows > 0) {

@@ -31,8 +31,8 @@ class Claims {
   bool have_ended_ = false;
 };
 
-// Walks the positions of an epoch's sequence, and hands out those of one rank: each once,
-// to any number of threads, ascending or in the order of claims. Lock-free but for
+// Walks the positions of the order of an epoch, and hands out those of one rank: each
+// once, to any number of threads, ascending or in the order of claims. Lock-free but for
 // claims; thread-safe.
 class ChunkCursor {
  public:

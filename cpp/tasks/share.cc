@@ -11,9 +11,9 @@ namespace torchparquet {
 
 namespace {
 
-// Positions of the sequence, with those that fill up its last turn.
+// Positions of the order, with those that fill up its last turn.
 int64_t NumTurnPositions(const Share& share) {
-  const int64_t size = share.sequence == nullptr ? 0 : share.sequence->size();
+  const int64_t size = share.order == nullptr ? 0 : share.order->size();
   return CeilDivide(size, share.world_size) * share.world_size;
 }
 
@@ -82,9 +82,9 @@ Chunk RowGroups::ChunkOf(int64_t row_group, int64_t begin, int64_t num_rows,
           .row_group_sequences = num_sequences.empty() ? -1 : num_sequences[at]};
 }
 
-Chunk Sequence::At(int64_t position) const {
+Chunk EpochOrder::At(int64_t position) const {
   if (position < 0 || position >= size()) {
-    Refuse("a position is outside the sequence: " + std::to_string(position));
+    Refuse("a position is outside the order: " + std::to_string(position));
   }
   const auto at = static_cast<size_t>(position);
   return row_groups->ChunkOf(row_group[at], begin[at], num_rows[at]);
@@ -96,8 +96,8 @@ void CheckShare(const Share& share) {
     Refuse("a share keeps or skips fewer than 0 rows");
   }
   if (share.claims != nullptr &&
-      (share.sequence == nullptr || !share.chunks.empty() || !share.windows.empty())) {
-    Refuse("a share of claims has a sequence, and neither further chunks nor windows");
+      (share.order == nullptr || !share.chunks.empty() || !share.windows.empty())) {
+    Refuse("a share of claims has an order, and neither further chunks nor windows");
   }
   for (const Chunk& chunk : share.chunks) {
     if (chunk.file < 0 || chunk.rows.begin < 0 || chunk.rows.num_rows < 0) {
@@ -126,15 +126,15 @@ ChunkWalk::ChunkWalk(const Share* share)
 std::optional<Chunk> ChunkWalk::Claimed() {
   const auto position = cursor_.Claim();
   if (!position) return std::nullopt;
-  if (share_->sequence == nullptr || *position >= share_->sequence->size()) {
+  if (share_->order == nullptr || *position >= share_->order->size()) {
     const int64_t further = *position - NumTurnPositions(*share_);
-    // The last turn of the sequence may not reach the rank.
+    // The last turn of the order may not reach the rank.
     if (further < 0) return Chunk();
     return share_->chunks[static_cast<size_t>(further / share_->world_size)];
   }
   // The other chunks dealt to the share are no longer its own.
   if (dealt_left_ == 0) return Chunk();
-  Chunk chunk = share_->sequence->At(*position);
+  Chunk chunk = share_->order->At(*position);
   chunk.rows.num_rows = std::min(chunk.rows.num_rows, dealt_left_);
   dealt_left_ -= chunk.rows.num_rows;
   return chunk;
@@ -164,7 +164,7 @@ std::optional<Chunk> ChunkWalk::Next(int64_t max_rows) {
 
 void VisitChunks(const Share& share, const std::function<void(const Chunk&)>& visit) {
   if (share.claims != nullptr) {
-    for (int64_t i = 0; i < share.sequence->size(); ++i) visit(share.sequence->At(i));
+    for (int64_t i = 0; i < share.order->size(); ++i) visit(share.order->At(i));
     return;
   }
   ChunkWalk walk(&share);

@@ -43,7 +43,7 @@ struct RowGroups {
 };
 
 // The chunks of an epoch in order, those of all ranks: nothing has divided them.
-struct Sequence {
+struct EpochOrder {
   std::shared_ptr<const RowGroups> row_groups;
   std::vector<int64_t> row_group, begin, num_rows;
 
@@ -62,16 +62,16 @@ struct Window {
   int64_t end = 0;
 };
 
-// One rank's part of an epoch: what a cursor hands out of the sequence, and what a policy
+// One rank's part of an epoch: what a cursor hands out of the order, and what a policy
 // moves there from other ranks' parts or repeats.
 struct Share {
   int64_t rank = 0;
   int64_t world_size = 1;
-  std::shared_ptr<const Sequence> sequence = nullptr;  // null: none
+  std::shared_ptr<const EpochOrder> order = nullptr;  // null: none
   // Rows that the share keeps of the chunks dealt to it: the first ones. Chunks after
   // those need not be of the row groups.
   int64_t dealt_rows = std::numeric_limits<int64_t>::max();
-  // Chunks after those. They stand after the sequence, where the remainder of a position
+  // Chunks after those. They stand after the order, where the remainder of a position
   // is the rank too.
   std::vector<Chunk> chunks = {};
   int64_t skipped_rows = 0;          // the first ones, which were delivered before
@@ -86,7 +86,7 @@ struct Share {
 // to deliver.
 void CheckShare(const Share& share);
 
-// Rows that the share delivers. Of claims, those of the whole sequence.
+// Rows that the share delivers. Of claims, those of the whole order.
 int64_t NumRows(const Share& share);
 
 // Walks the chunks of a share that have rows, cut as the share delivers them, in the

@@ -185,11 +185,11 @@ def check_even(plan: Any, options: Any) -> None:
 
 def check_positions(share: Any, order: Any) -> None:
     """Check that the cursor meets the epoch's own order, and no row group elsewhere is empty."""
-    sequence, further = share.sequence, share.further
-    assert sequence.row_group.tolist() == order
+    found, further = share.order, share.further
+    assert found.row_group.tolist() == order
     assert further.num_rows.all(), "an empty chunk that holds no position"
     own = slice(share.index, None, share.num_shares)
-    dealt = replace(share, sequence=sequence.pick(own), index=0, num_shares=1)
+    dealt = replace(share, order=found.pick(own), index=0, num_shares=1)
     assert flat(chunks_of(dealt)) == flat(chunks_of(share))
 
 

@@ -77,6 +77,7 @@ def check_passes() -> None:
         for _ in range(epoch):
             if dist.get_rank() == 0:
                 assert next(iter(dataset))["row.id"].numel()
+        dist.barrier()  # else the other ranks may have taken all before the look
         check_once(dataset, read(dataset))
         assert dataset.epoch == epoch + 1
     # Two that are equal, begun in the same order on all ranks and read in turns.

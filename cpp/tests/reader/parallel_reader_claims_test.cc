@@ -27,21 +27,21 @@ DataSet MakeDataSet() {
       {.columns = {{"a", "int64"}, {"b", "float32"}}, .row_group_rows = {300, 0, 47}}, 4);
 }
 
-// The chunks of the reader as an epoch's sequence that is claimed.
+// The chunks of the reader as the order of an epoch that is claimed.
 ReaderParts Claimed(ReaderParts spec, int64_t skipped_rows = 0) {
   auto groups = std::make_shared<RowGroups>();
-  auto sequence = std::make_shared<Sequence>();
+  auto order = std::make_shared<EpochOrder>();
   for (const Chunk& chunk : spec.share.chunks) {
-    sequence->row_group.push_back(std::ssize(groups->file));
-    sequence->begin.push_back(chunk.rows.begin);
-    sequence->num_rows.push_back(chunk.rows.num_rows);
+    order->row_group.push_back(std::ssize(groups->file));
+    order->begin.push_back(chunk.rows.begin);
+    order->num_rows.push_back(chunk.rows.num_rows);
     groups->file.push_back(chunk.file);
     groups->in_file.push_back(chunk.rows.row_group);
     groups->first_row.push_back(chunk.first_row_id);
   }
-  sequence->row_groups = std::move(groups);
+  order->row_groups = std::move(groups);
   spec.share.chunks.clear();
-  spec.share.sequence = std::move(sequence);
+  spec.share.order = std::move(order);
   spec.share.skipped_rows = skipped_rows;
   spec.share.claims = std::make_shared<Claims>();
   return spec;
@@ -70,8 +70,8 @@ TEST_CASE("claims are read in their order, in batches across them, to their end"
     const int64_t batch_rows = draws.OneIn(4) ? 0 : draws.Between(1, 400);
     const int64_t skipped = draws.OneIn(2) ? 0 : draws.Below(350);
     const ReaderParts spec = Claimed(data.Spec(batch_rows, draws.Between(1, 4)), skipped);
-    const Sequence& sequence = *spec.share.sequence;
-    std::vector<int64_t> positions(static_cast<size_t>(sequence.size()));
+    const EpochOrder& order = *spec.share.order;
+    std::vector<int64_t> positions(static_cast<size_t>(order.size()));
     std::iota(positions.begin(), positions.end(), 0);
     for (size_t i = positions.size(); i > 1; --i) {
       std::swap(positions[i - 1],
@@ -84,7 +84,7 @@ TEST_CASE("claims are read in their order, in batches across them, to their end"
     int64_t left = skipped;
     int64_t num_claimed = 0;
     for (const int64_t position : positions) {
-      const Chunk chunk = sequence.At(position);
+      const Chunk chunk = order.At(position);
       const int64_t cut = std::min(left, chunk.rows.num_rows);
       left -= cut;
       const int64_t brought = chunk.rows.num_rows - cut;

@@ -211,24 +211,24 @@ std::shared_ptr<const RowGroups> TenRowGroups(bool are_selected = false) {
 }
 
 // An epoch of random ranges of them.
-std::shared_ptr<const Sequence> RandomSequence(Draws& draws) {
-  auto sequence = std::make_shared<Sequence>();
-  sequence->row_groups = TenRowGroups();
+std::shared_ptr<const EpochOrder> RandomOrder(Draws& draws) {
+  auto order = std::make_shared<EpochOrder>();
+  order->row_groups = TenRowGroups();
   for (int64_t i = draws.Below(30); i > 0; --i) {
-    sequence->row_group.push_back(draws.Below(40));
-    sequence->begin.push_back(draws.Below(5));
-    sequence->num_rows.push_back(draws.OneIn(4) ? 0 : draws.Between(1, 5));
+    order->row_group.push_back(draws.Below(40));
+    order->begin.push_back(draws.Below(5));
+    order->num_rows.push_back(draws.OneIn(4) ? 0 : draws.Between(1, 5));
   }
-  return sequence;
+  return order;
 }
 
 // The ids of the rows of a share, by the rule alone.
 std::vector<int64_t> RowIdsOf(const Share& share) {
   std::vector<int64_t> ids;
   int64_t left = share.dealt_rows;
-  for (int64_t position = 0; position < share.sequence->size(); ++position) {
+  for (int64_t position = 0; position < share.order->size(); ++position) {
     if (position % share.world_size != share.rank) continue;
-    const Chunk chunk = share.sequence->At(position);
+    const Chunk chunk = share.order->At(position);
     for (int64_t i = 0; i < chunk.rows.num_rows && left > 0; ++i, --left) {
       ids.push_back(chunk.first_row_id + i);
     }
@@ -256,7 +256,7 @@ TEST_CASE("a share is what the cursor deals of an epoch, cut, and what comes aft
   Draws draws(43);
   for (int trial = 0; trial < 1000; ++trial) {
     Share share = RandomShare(draws);
-    share.sequence = RandomSequence(draws);
+    share.order = RandomOrder(draws);
     if (draws.OneIn(2)) share.dealt_rows = draws.Below(40);
     if (draws.OneIn(2)) share.skipped_rows = draws.Below(60);
     CheckShare(share);
@@ -295,8 +295,8 @@ TEST_CASE("the ids of chunks of selected rows are those of their row groups") {
 
 TEST_CASE("a share of claims grows as they come, and ends when they do") {
   Draws draws(44);
-  Share share{.sequence = RandomSequence(draws)};
-  while (share.sequence->size() < 3) share.sequence = RandomSequence(draws);
+  Share share{.order = RandomOrder(draws)};
+  while (share.order->size() < 3) share.order = RandomOrder(draws);
   share.claims = std::make_shared<Claims>();
   CheckShare(share);
   SliceWalk walk(&share, {.max_rows = 100});
@@ -306,7 +306,7 @@ TEST_CASE("a share of claims grows as they come, and ends when they do") {
     CHECK_FALSE(walk.next());
     CHECK_FALSE(walk.has_ended());
     share.claims->Add(position);
-    const Chunk chunk = share.sequence->At(position);
+    const Chunk chunk = share.order->At(position);
     for (int64_t i = 0; i < chunk.rows.num_rows; ++i) {
       expected.push_back(chunk.first_row_id + i);
     }
@@ -354,7 +354,7 @@ TEST_CASE("a share that contradicts itself is refused") {
   }
   CHECK(Throws(ErrorKind::kInvalidArgument, [&] { groups->ChunkOf(0, -1, 1); }));
   CHECK(Throws(ErrorKind::kInvalidArgument, [&] { groups->ChunkOf(0, 0, -1); }));
-  Sequence none;
+  EpochOrder none;
   none.row_groups = groups;
   CHECK(Throws(ErrorKind::kInvalidArgument, [&] { none.At(0); }));
 }

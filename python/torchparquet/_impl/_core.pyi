@@ -12,6 +12,7 @@ __all__: list[str] = [
     "DataFiles",
     "Decryption",
     "EPOCH_LEDGER_WORDS",
+    "EpochOrder",
     "FieldPlace",
     "FieldSpec",
     "Footers",
@@ -26,7 +27,6 @@ __all__: list[str] = [
     "RemoteStore",
     "RowGroups",
     "Selections",
-    "Sequence",
     "Share",
     "SlabPiece",
     "Vocabulary",
@@ -278,7 +278,7 @@ class RowGroups:
         are_selected: bool,
     ) -> None: ...
 
-class Sequence:
+class EpochOrder:
     def __init__(
         self,
         *,
@@ -292,7 +292,7 @@ class Share:
     def __init__(
         self,
         *,
-        sequence: Sequence,
+        order: EpochOrder,
         rank: typing.SupportsInt | typing.SupportsIndex,
         world_size: typing.SupportsInt | typing.SupportsIndex,
         dealt_rows: typing.SupportsInt | typing.SupportsIndex,

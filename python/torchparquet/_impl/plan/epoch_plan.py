@@ -182,15 +182,15 @@ class EpochPlan:
         )
 
     def claimed(self, claims: Claims) -> Share:
-        """Return the share of a rank that takes positions of the sequence itself."""
-        sequence, batch_size = self.sequence, self.options.batch_size
-        rows = sequence.num_rows[np.array(claims.taken, dtype=np.intp)]
+        """Return the share of a rank that takes positions of the order itself."""
+        order, batch_size = self.chunk_order, self.options.batch_size
+        rows = order.num_rows[np.array(claims.taken, dtype=np.intp)]
         return Share(
             0,
             1,
             batch_size,
-            sequence,
-            int(sequence.num_rows.sum()),
+            order,
+            int(order.num_rows.sum()),
             Ranges.none(),
             None,
             rows[rows > 0] if batch_size is None else rows[:0],
@@ -198,7 +198,7 @@ class EpochPlan:
         )
 
     @property
-    def sequence(self) -> Ranges:
+    def chunk_order(self) -> Ranges:
         """The chunks of all shares, in the order of positions."""
         return self._dealt.epoch
 

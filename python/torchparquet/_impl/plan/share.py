@@ -38,7 +38,7 @@ class Windows(Arrays):
 class Share:
     """The rows that one worker of one rank reads in one epoch, in order.
 
-    The sequence is that of all shares. The cursor of share `index` walks it, and takes positions
+    The order is that of all shares. The cursor of share `index` walks it, and takes positions
     `i` where `i % num_shares == index`.
 
     Attributes:
@@ -54,7 +54,7 @@ class Share:
     index: int
     num_shares: int
     batch_size: int | None
-    sequence: Ranges
+    order: Ranges
     dealt_rows: int
     further: Ranges
     windows: Windows | None
@@ -67,9 +67,9 @@ class Share:
         """The ranges that the share is, or of claims those taken when this is asked first."""
         claims = self.claims
         if claims is not None:
-            found = self.sequence.pick(np.array(claims.taken, dtype=np.intp))
+            found = self.order.pick(np.array(claims.taken, dtype=np.intp))
         else:
-            dealt = self.sequence.pick(slice(self.index, None, self.num_shares))
+            dealt = self.order.pick(slice(self.index, None, self.num_shares))
             found = dealt.rows(0, self.dealt_rows).then(self.further)
         return found.rows(self.skipped_rows, int(found.num_rows.sum()))
 

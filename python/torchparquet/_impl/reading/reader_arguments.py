@@ -32,17 +32,17 @@ _NO_WINDOWS = Windows(_NONE, np.zeros(0, np.uint64), _NONE, _NONE)
 
 
 def native_shares(row_groups: native.RowGroups, shares: Sequence[Share]) -> list[native.Share]:
-    """Return shares of the plan as the native reader's, with one sequence for all."""
-    sequences: dict[int, native.Sequence] = {}
-    return [_native_share(row_groups, share, sequences) for share in shares]
+    """Return shares of the plan as the native reader's, with one order for all."""
+    orders: dict[int, native.EpochOrder] = {}
+    return [_native_share(row_groups, share, orders) for share in shares]
 
 
 def _native_share(
-    row_groups: native.RowGroups, share: Share, sequences: dict[int, native.Sequence]
+    row_groups: native.RowGroups, share: Share, orders: dict[int, native.EpochOrder]
 ) -> native.Share:
-    order, further = share.sequence, share.further
-    if id(order) not in sequences:
-        sequences[id(order)] = native.Sequence(
+    order, further = share.order, share.further
+    if id(order) not in orders:
+        orders[id(order)] = native.EpochOrder(
             row_groups=row_groups,
             row_group=order.row_group,
             begin=order.row_begin,
@@ -50,7 +50,7 @@ def _native_share(
         )
     windows = _NO_WINDOWS if share.windows is None else share.windows
     return native.Share(
-        sequence=sequences[id(order)],
+        order=orders[id(order)],
         rank=share.index,
         world_size=share.num_shares,
         dealt_rows=share.dealt_rows,

@@ -150,8 +150,8 @@ def _whole_row_groups(manifest: Manifest, share: Share) -> Share:
     """Return the share of rows that a share of batches needs."""
     row_group = np.array(list(chain.from_iterable(_row_groups(share))), np.int64)
     num_rows = manifest.row_group_num_rows[row_group]
-    sequence = Ranges.whole(row_group, num_rows)
-    return Share(0, 1, None, sequence, int(num_rows.sum()), Ranges.none(), None, num_rows)
+    order = Ranges.whole(row_group, num_rows)
+    return Share(0, 1, None, order, int(num_rows.sum()), Ranges.none(), None, num_rows)
 
 
 class GroupedStream(Stream):

@@ -180,9 +180,9 @@ class EpochPlanner:
         steps, num_rows, taken = last.num_steps, last.num_rows, list(state.taken or ())
         place = place._replace(legs=(own,))
         place = place._replace(end=self._limited(_NO_END, place))
-        sequence = self.present_plan(place).sequence.num_rows
+        order = self.present_plan(place).chunk_order.num_rows
         # Numbers outside the epoch are those of no rows.
-        rows = sequence[[number for number in taken if number < len(sequence)]]
+        rows = order[[number for number in taken if number < len(order)]]
         ends = np.cumsum(rows[rows > 0])
         size = last.batch_size
         most = len(ends) if size is None else -(-int(rows.sum()) // size)
