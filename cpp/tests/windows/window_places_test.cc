@@ -26,7 +26,7 @@ struct Setting {
       chunk_rows.push_back(draws.Between(1, is_large ? 200'000 : 400));
     }
     num_rows = std::accumulate(chunk_rows.begin(), chunk_rows.end(), int64_t{0});
-    window = {.num_chunks = std::ssize(chunk_rows), .key = draws.Bits()};
+    window = {.num_rows = num_rows, .key = draws.Bits()};
     window.begin = draws.OneIn(2) ? 0 : draws.Between(0, num_rows - 1);
     window.end = draws.OneIn(2) ? num_rows : draws.Between(window.begin + 1, num_rows);
     // Runs of random sizes from somewhere in the first batch on.
@@ -126,7 +126,7 @@ TEST_CASE("slots and orders are where the permutation puts the rows") {
     std::vector<uint32_t> slots(expected.size());
     std::vector<uint32_t> row_at(static_cast<size_t>(places.num_places()), kNoSlot);
     int64_t first = 0;
-    for (int64_t chunk = 0; chunk < setting.window.num_chunks; ++chunk) {
+    for (int64_t chunk = 0; chunk < std::ssize(setting.chunk_rows); ++chunk) {
       const int64_t rows = setting.chunk_rows[static_cast<size_t>(chunk)];
       const int64_t cut = draws.Between(0, rows);
       places.Slots(chunk, 0, cut, slots.data() + first);
