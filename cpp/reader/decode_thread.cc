@@ -81,7 +81,8 @@ BatchMemory TakeMemory(ReaderState* state) {
 void OpenBatch(ReaderState* state) {
   const int64_t number = state->ring.num_opened();
   int64_t num_rows = state->batches.BatchRows(number);
-  if (state->claims_have_ended) {
+  const Claims* claims = state->spec.claims();
+  if (claims != nullptr && claims->have_ended()) {
     const int64_t rest = state->claimed_rows - state->batches.BatchBegin(number);
     num_rows = std::min(num_rows, rest);
   }

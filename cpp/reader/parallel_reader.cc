@@ -145,35 +145,35 @@ bool ParallelReader::wants_claim() const {
   CheckProcess();
   const ReaderState& state = *state_;
   const std::lock_guard lock(state_->mutex);
-  if (state.spec.share.claims == nullptr || state.claims_have_ended) return false;
+  const Claims* claims = state.spec.claims();
+  if (claims == nullptr || claims->have_ended()) return false;
   const int64_t wanted = num_rows_ + std::max<int64_t>(state.spec.batch_rows, 1);
   return state.claimed_rows - state.latest_claim_rows < wanted;
 }
 
 int64_t ParallelReader::num_claims() const {
   CheckProcess();
-  const std::lock_guard lock(state_->mutex);
-  return state_->num_claims;
+  const Claims* claims = state_->spec.claims();
+  return claims == nullptr ? 0 : claims->size();
 }
 
 void ParallelReader::Claim(int64_t number, int64_t position) {
   CheckProcess();
   ReaderState& state = *state_;
-  const Share& share = state.spec.share;
-  if (share.claims == nullptr) {
+  Claims* claims = state.spec.claims();
+  if (claims == nullptr) {
     throw Error(ErrorKind::kInvalidArgument, "the share of the reader is not claimed");
   }
-  const Chunk chunk = share.order->At(position);
+  const Chunk chunk = state.spec.share.order->At(position);
   {
     const std::lock_guard lock(state.mutex);
-    if (number != state.num_claims) return;
+    if (number != claims->size()) return;
     const int64_t skipped = std::min(chunk.rows.num_rows, state.unskipped_rows);
     state.unskipped_rows -= skipped;
     state.latest_claim_rows = chunk.rows.num_rows - skipped;
     state.claimed_rows += state.latest_claim_rows;
     state.batches.Append(state.latest_claim_rows);
-    share.claims->Add(position);
-    ++state.num_claims;
+    claims->Add(position);
     state.tasks->Refresh();
     state.work.notify_all();
   }
@@ -185,9 +185,9 @@ void ParallelReader::EndClaims(bool drops_last) {
   ReaderState& state = *state_;
   {
     const std::lock_guard lock(state.mutex);
-    if (state.spec.share.claims == nullptr || state.claims_have_ended) return;
-    state.claims_have_ended = true;
-    state.spec.share.claims->End();
+    Claims* claims = state.spec.claims();
+    if (claims == nullptr || claims->have_ended()) return;
+    claims->End();
     const int64_t num_rows = state.claimed_rows;
     int64_t num_batches = 0;
     int64_t last_rows = 0;

@@ -15,14 +15,13 @@
 namespace torchparquet {
 namespace {
 
-std::vector<ReadStep> StepsOf(const ReaderSpec& spec, const Slice& slice) {
-  return {StepWithRows(spec, slice.chunk)};
-}
+const std::vector<Chunk>& ChunksOf(const ChunkWindow& window) { return window.chunks; }
+std::vector<Chunk> ChunksOf(const Slice& slice) { return {slice.chunk}; }
 
-std::vector<ReadStep> StepsOf(const ReaderSpec& spec, const ChunkWindow& window) {
+template <typename Part>
+std::vector<ReadStep> StepsOf(const ReaderSpec& spec, const Part& part) {
   std::vector<ReadStep> steps;
-  steps.reserve(window.chunks.size());
-  for (const Chunk& chunk : window.chunks) steps.push_back(StepWithRows(spec, chunk));
+  for (const Chunk& chunk : ChunksOf(part)) steps.push_back(StepWithRows(spec, chunk));
   return steps;
 }
 
@@ -53,6 +52,7 @@ template <typename Walk>
 void AppendFirst(const ReaderSpec& spec, Walk walk, int64_t count,
                  std::vector<std::vector<ReadStep>>* steps) {
   for (; walk.next() && count > 0; --count, walk.Advance()) {
+    for (const Chunk& chunk : ChunksOf(*walk.next())) CheckChunk(spec, chunk);
     steps->push_back(StepsOf(spec, *walk.next()));
   }
 }
@@ -65,7 +65,6 @@ std::vector<std::vector<ReadStep>> FirstSteps(const ReaderSpec& spec,
   std::vector<std::vector<std::vector<ReadStep>>> by_share;
   for (const Share& share : shares) {
     CheckShare(share);
-    VisitChunks(share, [&](const Chunk& chunk) { CheckChunk(spec, chunk); });
     auto& steps = by_share.emplace_back();
     if (share.windows.empty()) {
       AppendFirst(spec, SliceWalk(&share, kWhole), count, &steps);

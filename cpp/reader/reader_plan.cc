@@ -92,16 +92,10 @@ int64_t BytesBesideSlabs(const ReaderSpec& spec, const BatchLayout& layout,
 
 BatchMap MakeBatchMap(const ReaderSpec& spec) {
   if (spec.batch_rows == 0 && spec.claims() != nullptr) {
-    const std::vector<int64_t>& rows = spec.share.order->num_rows;
-    return BatchMap::Growing(std::ssize(rows), rows.empty() ? 0 : std::ranges::max(rows));
+    return BatchMap::Growing(spec.share.order->size(), spec.max_chunk_rows);
   }
   if (spec.batch_rows > 0) {
-    std::vector<int64_t> lane_rows;
-    lane_rows.reserve(static_cast<size_t>(spec.num_lanes()));
-    for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
-      lane_rows.push_back(NumRows(spec.lane(lane)));
-    }
-    return BatchMap::Lanes(std::move(lane_rows), spec.batch_rows);
+    return BatchMap::Lanes(spec.lane_rows, spec.batch_rows);
   }
   std::vector<int64_t> batch_rows = spec.batch_sizes;
   if (batch_rows.empty()) {
@@ -113,12 +107,6 @@ BatchMap MakeBatchMap(const ReaderSpec& spec) {
 
 MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
                           const BatchMap& batches) {
-  int64_t max_chunk_rows = 0;
-  for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
-    VisitChunks(spec.lane(lane), [&](const Chunk& chunk) {
-      max_chunk_rows = std::max(max_chunk_rows, chunk.rows.num_rows);
-    });
-  }
   // The likely items of rows make batches larger, but none impossible: footers may claim
   // more bytes than can be counted.
   double row_bytes = 0;
@@ -141,7 +129,7 @@ MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
                      .lane_rows = spec.num_lanes() == 1
                                       ? layout.capacity_rows
                                       : spec.batch_rows / spec.num_lanes(),
-                     .max_chunk_rows = max_chunk_rows,
+                     .max_chunk_rows = spec.max_chunk_rows,
                      .num_batches = batches.num_batches(),
                      .num_tasks = spec.num_tasks(),
                      .num_threads = spec.num_threads,

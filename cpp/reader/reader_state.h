@@ -58,13 +58,11 @@ struct ReaderState {
   const std::unique_ptr<Prefetcher> prefetcher;  // null if no file is in a store
   const std::unique_ptr<TaskStream> tasks;       // used under mutex
   std::deque<BatchMemory> lent;                  // guarded by mutex, as all below
-  // Of a share of claims: how many it has so far, their rows, those of the latest one,
-  // and those still to be passed over.
-  int64_t num_claims = 0;
+  // Of a share of claims: the rows that it has so far, those of the latest one, and those
+  // still to be passed over.
   int64_t claimed_rows = 0;
   int64_t latest_claim_rows = 0;
   int64_t unskipped_rows = spec.share.skipped_rows;
-  bool claims_have_ended = false;
   bool failed = false;
   bool spare_waits = false;  // for the consumer to have less before it
   bool is_pressed = false;   // tasks wait for memory of variable length

@@ -43,9 +43,14 @@ std::optional<int64_t> Claims::At(int64_t number) const {
   return positions_[static_cast<size_t>(number)];
 }
 
-bool Claims::EndBefore(int64_t number) const {
+int64_t Claims::size() const {
   const std::lock_guard lock(mutex_);
-  return have_ended_ && number >= std::ssize(positions_);
+  return std::ssize(positions_);
+}
+
+bool Claims::have_ended() const {
+  const std::lock_guard lock(mutex_);
+  return have_ended_;
 }
 
 ChunkCursor::ChunkCursor(int64_t num_positions, int64_t rank, int64_t world_size)
@@ -79,7 +84,9 @@ std::optional<int64_t> ChunkCursor::Claim() {
 
 bool ChunkCursor::has_ended() const {
   const int64_t place = next_.load(std::memory_order_relaxed);
-  return claims_ != nullptr ? claims_->EndBefore(place) : place >= num_positions_;
+  if (claims_ == nullptr) return place >= num_positions_;
+  // In this order: none is added after the end.
+  return claims_->have_ended() && place >= claims_->size();
 }
 
 }  // namespace torchparquet

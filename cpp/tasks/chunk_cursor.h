@@ -20,10 +20,10 @@ class Claims {
   // No more come.
   void End();
 
+  int64_t size() const;
+  bool have_ended() const;
   // The position that was added as number `number`, counted from 0, where there is one.
   std::optional<int64_t> At(int64_t number) const;
-  // True if there will never be a position of that number.
-  bool EndBefore(int64_t number) const;
 
  private:
   mutable std::mutex mutex_;

@@ -73,17 +73,17 @@ void CheckChunk(const ReaderParts& spec, const Chunk& chunk) {
 
 namespace {
 
-void CheckLane(const ReaderParts& spec, const Share& share) {
-  CheckShare(share);
-  bool has_chunks = false;
-  VisitChunks(share, [&](const Chunk& chunk) {
-    CheckChunk(spec, chunk);
-    has_chunks = true;
+// Checks a lane and adds it to the sums.
+void AddLane(ReaderParts* spec, const Share& share) {
+  const int64_t num_rows = CheckShare(share, [&](const Chunk& chunk) {
+    CheckChunk(*spec, chunk);
+    spec->max_chunk_rows = std::max(spec->max_chunk_rows, chunk.rows.num_rows);
   });
-  if (spec.has_windows() && share.windows.empty() && has_chunks) {
+  if (spec->has_windows() && share.windows.empty() && num_rows > 0) {
     throw Error(ErrorKind::kInvalidArgument,
                 "either all shares that are read at once have windows, or none");
   }
+  spec->lane_rows.push_back(num_rows);
 }
 
 // Batches are given their rows in one way, and have as many as are delivered.
@@ -160,8 +160,8 @@ ReaderParts Checked(ReaderParts spec) {
   CheckGeneratedField(spec, spec.row_valid_field, sizeof(bool));
   int64_t num_rows = 0;
   for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
-    CheckLane(spec, spec.lane(lane));
-    num_rows += NumRows(spec.lane(lane));
+    AddLane(&spec, spec.lane(lane));
+    num_rows += spec.lane_rows.back();
   }
   CheckBatches(spec, num_rows);
   if (spec.files->fetcher() != nullptr) {

@@ -45,8 +45,11 @@ struct ReaderParts {
   int64_t row_valid_field = -1;  // bool; -1: not wanted
   int64_t num_threads = 1;
   int64_t max_memory_bytes = int64_t{1} << 30;
-  int64_t prefetch_bytes = 0;  // set by ReaderSpec: the part for files in stores
-  bool lent_slabs = false;     // the consumer brings the memory of batches
+  // Set by ReaderSpec: the part for files in stores, and what the lanes sum up to.
+  int64_t prefetch_bytes = 0;
+  std::vector<int64_t> lane_rows = {};
+  int64_t max_chunk_rows = 0;
+  bool lent_slabs = false;  // the consumer brings the memory of batches
   // Rows are packed sequences. Selected rows are the documents that are packed then.
   bool rows_are_packed = false;
 

@@ -27,10 +27,9 @@ void Refuse(const std::string& message) {
   throw Error(ErrorKind::kInvalidArgument, message);
 }
 
-void CheckWindows(const Share& share) {
+// `num_rows` are those of the share's chunks.
+void CheckWindows(const Share& share, int64_t num_rows) {
   if (share.windows.empty()) return;
-  int64_t num_rows = 0;
-  VisitChunks(share, [&](const Chunk& chunk) { num_rows += chunk.rows.num_rows; });
   for (const Window& window : share.windows) {
     if (window.num_rows < 0 || window.num_rows > num_rows) {
       Refuse("the windows of a share hold more rows than it has");
@@ -90,7 +89,7 @@ Chunk EpochOrder::At(int64_t position) const {
   return row_groups->ChunkOf(row_group[at], begin[at], num_rows[at]);
 }
 
-void CheckShare(const Share& share) {
+int64_t CheckShare(const Share& share, const std::function<void(const Chunk&)>& check) {
   CheckRank(share.rank, share.world_size);
   if (share.dealt_rows < 0 || share.skipped_rows < 0) {
     Refuse("a share keeps or skips fewer than 0 rows");
@@ -104,7 +103,13 @@ void CheckShare(const Share& share) {
       Refuse("a chunk of a share has a file or rows below 0");
     }
   }
-  CheckWindows(share);
+  int64_t num_rows = 0;
+  VisitChunks(share, [&](const Chunk& chunk) {
+    if (check) check(chunk);
+    num_rows += chunk.rows.num_rows;
+  });
+  CheckWindows(share, num_rows);
+  return share.windows.empty() ? num_rows : NumRows(share);
 }
 
 int64_t NumRows(const Share& share) {
@@ -204,7 +209,8 @@ void WindowWalk::Advance() {
 SliceWalk::SliceWalk(const Share* share, const SliceCut& cut, int64_t lane)
     : cut_(cut),
       lane_(lane),
-      num_rows_(share->claims == nullptr ? NumRows(*share) : -1),
+      num_rows_(share->claims == nullptr && cut.split.num_parts > 1 ? NumRows(*share)
+                                                                    : -1),
       chunks_(share) {
   Advance();
 }
@@ -219,7 +225,7 @@ void SliceWalk::Advance() {
 }
 
 int64_t SliceWalk::MaxRows() const {
-  // Nobody knows how many rows a share of claims will have.
+  // A share of claims has rows that nobody knows yet: each chunk is cut by itself.
   const int64_t rest_rows = num_rows_ < 0 ? rest_->rows.num_rows : num_rows_ - share_row_;
   return std::min(cut_.max_rows,
                   std::max(cut_.split.MaxRows(rest_rows), cut_.batch_rows));

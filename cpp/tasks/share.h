@@ -31,7 +31,7 @@ struct Chunk {
   void DropFirst(int64_t num_rows);
 };
 
-// What is known of the row groups of a data set, by their number over all files.
+// The row groups of a data set, by their number over all files.
 struct RowGroups {
   std::vector<int64_t> file, in_file, first_row;
   std::vector<int64_t> num_sequences;  // packed ones; empty: not known
@@ -83,8 +83,9 @@ struct Share {
 
 // Throws Error(kInvalidArgument) for a rank that is none, for numbers below 0, and unless
 // the windows, if there are any, hold all rows, and each of them the positions that it is
-// to deliver.
-void CheckShare(const Share& share);
+// to deliver. Calls `check` for each chunk, and returns what NumRows does.
+int64_t CheckShare(const Share& share,
+                   const std::function<void(const Chunk&)>& check = nullptr);
 
 // Rows that the share delivers. Of claims, those of the whole order.
 int64_t NumRows(const Share& share);
@@ -188,7 +189,7 @@ class SliceWalk {
 
   const SliceCut cut_;
   const int64_t lane_;
-  const int64_t num_rows_;  // of the share; -1: not known
+  const int64_t num_rows_;  // of the share; -1: not known, or no matter
   ChunkWalk chunks_;
   std::optional<Chunk> rest_;  // what is left of the claimed chunk
   int64_t share_row_ = 0;
