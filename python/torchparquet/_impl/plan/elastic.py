@@ -218,14 +218,20 @@ def end_rows(plan: EpochPlan, topology: Topology, end: int, *, limited: bool) ->
     return min(plan.share(index).rows_of_first(end) for index in range(plan.num_shares))
 
 
+def batches_in(batch_sizes: Int64Array, num_rows: int) -> tuple[int, int]:
+    """Return how many whole batches of these sizes the first rows make, and the rows beyond."""
+    ends = np.cumsum(batch_sizes)
+    count = int(np.searchsorted(ends, num_rows, side="right"))
+    return count, num_rows - (int(ends[count - 1]) if count else 0)
+
+
 def after_row(
     plan: EpochPlan, topology: Topology, num_steps: int, num_rows: int
 ) -> tuple[int, int]:
     """Return the batches of a rank's worker, and the rows of the next one, up to a row."""
     if plan.options.batch_size is None:
         share = plan.share(next(iter(plan.options.shares_of(topology.rank, topology.worker_id))))
-        ends = np.cumsum(share.batch_sizes[num_steps:])
-        more = int(np.searchsorted(ends, num_rows, side="right"))
-        return num_steps + more, num_rows - (int(ends[more - 1]) if more else 0)
+        more, rest = batches_in(share.batch_sizes[num_steps:], num_rows)
+        return num_steps + more, rest
     begin, end = (rows_of_first(plan, topology, num_steps + more) for more in (0, 1))
     return (num_steps, num_rows) if num_rows < end - begin else (num_steps + 1, 0)

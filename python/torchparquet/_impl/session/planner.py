@@ -14,6 +14,7 @@ from torchparquet._impl.plan.claims import Claims
 from torchparquet._impl.plan.elastic import (
     Leg,
     after_row,
+    batches_in,
     end_rows,
     plan_leg,
     rank_rows,
@@ -179,13 +180,12 @@ class EpochPlanner:
             return None
         steps, num_rows, taken = last.num_steps, last.num_rows, list(state.taken or ())
         place = place._replace(legs=(own,))
-        place = place._replace(end=self._limited(_NO_END, place))
+        place = place._replace(end=self._rank_steps(place, topology))
         order = self.present_plan(place).chunk_order.num_rows
         # Numbers outside the epoch are those of no rows.
         rows = order[[number for number in taken if number < len(order)]]
-        ends = np.cumsum(rows[rows > 0])
         size = last.batch_size
-        most = len(ends) if size is None else -(-int(rows.sum()) // size)
+        most = np.count_nonzero(rows) if size is None else -(-int(rows.sum()) // size)
         if len(rows) < len(taken) or steps > most:
             raise ValueError(
                 f"state is damaged, load an earlier one: it counts {steps} batches, and the "
@@ -193,8 +193,8 @@ class EpochPlanner:
             )
         if size is None:
             # Rows are counted from the first batch, and each batch is a row group.
-            more = int(np.searchsorted(ends, num_rows, side="right"))
-            steps, num_rows = steps + more, num_rows - int(ends[more - 1] if more else 0)
+            more, num_rows = batches_in(rows[rows > 0], num_rows)
+            steps += more
         return place._replace(steps=steps, num_rows=num_rows)
 
     def _resume_worker(self, state: State, place: Place, topology: Topology) -> Place:
