@@ -95,14 +95,14 @@ def window_of(
 
 @dataclass
 class ColumnFacts:
-    """Facts about a leaf column, of all column chunks or, from `num_chunks` on, of some."""
+    """Facts from all column chunks of a leaf; from `num_chunks` on, from those looked at."""
 
     kinds: list[str] = field(default_factory=list)
     physical_types: set[str] = field(default_factory=set)
     num_values: int = 0
     null_count: int | None = 0
     compressed_bytes: int = 0
-    uncompressed_bytes: int = 0  # but no less than are stored
+    uncompressed_bytes: int = 0  # at least the stored ones
     codecs: Counter[str] = field(default_factory=Counter)
     encodings: set[str] = field(default_factory=set)
     num_chunks: int = 0

@@ -87,7 +87,8 @@ def _check_int96(
     path: str, row_group: int, names: list[str], wanted: Any, listing: Listing
 ) -> None:
     """Raise if a moment does not fit nanoseconds; pyarrow would let it wrap around."""
-    # Milliseconds do not wrap around themselves, and microseconds find the last moment that fits.
+    # Milliseconds hold every moment of INT96, but do not show which moment is the last that fits.
+    # Microseconds show that, to 192 ns, but moments far away wrap around in them too.
     for unit in ("ms", "us"):
         source = listing.source(path)
         with pq.ParquetFile(source, coerce_int96_timestamp_unit=unit, pre_buffer=False) as file:
