@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Runs = NDArray[np.int64]
 
-# In which ranks must agree, for messages.
+# Ranks must agree in these facts. A message about one begins so.
 _FACTS = ("ranks see different files: fingerprint", "ranks are at different epochs:")
 _NO_RUNS: Runs = np.empty((0, 2), np.int64)
 _MAX_PENDING_ROWS = 1 << 20
@@ -60,7 +60,8 @@ def verify_no_shard_overlap(
     """Check over all ranks that no row is read twice or left out.
 
     This is a collective call: every rank of the data set's process group must make it, with the
-    same arguments. Rows that `even=` and `drop_last` repeat or leave out are counted, no error.
+    same arguments. Rows that `even=` and `drop_last` repeat or leave out are counted.
+    They are no error.
 
     Args:
         loader: A `ParquetDataset`, or a DataLoader over one.
@@ -117,7 +118,7 @@ def verify_no_shard_overlap(
 
 
 class SeenRows:
-    """A multiset of row ids as sorted runs `[begin, end)`, in kilobytes for whole row groups."""
+    """A multiset of row ids as sorted runs `[begin, end)`; whole row groups take kilobytes."""
 
     def __init__(self) -> None:
         """Begin without rows."""

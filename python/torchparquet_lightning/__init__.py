@@ -47,7 +47,7 @@ class _Hooks:
 
 
 def _act(action: str, *arguments: Any) -> Any:
-    """Do what `frameworks.lightning` does, in a program that has data of torchparquet."""
+    """Call a function of `frameworks.lightning`, if the program has imported torchparquet."""
     if "torchparquet" not in sys.modules:
         return None
     return getattr(importlib.import_module("torchparquet.frameworks.lightning"), action)(*arguments)

@@ -259,6 +259,21 @@ def test_a_moment_that_does_not_fit_is_an_error_and_not_another_moment(
     assert files_of(tmp_path / "o") == []
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_no_moment_wraps_around_where_nanoseconds_end(
+    refused: Any, rewritten: Any, tmp_path: Path, sign: int
+) -> None:
+    source, end = tmp_path / "a.parquet", 2**63 // 10**3
+    for moment in (end + 1, end + 2, end + 10**6):  # in microseconds
+        far = pa.table({"t": pa.array([sign * moment], MOMENT)})
+        pq.write_table(far, source, use_deprecated_int96_timestamps=True)
+        assert "does not fit int64 nanoseconds" in refused(source, tmp_path / "o")
+    fits = pa.table({"t": pa.array([sign * (end - 2000)], MOMENT)})
+    pq.write_table(fits, source, use_deprecated_int96_timestamps=True)
+    rewritten(source, tmp_path / "o")
+    assert read(tmp_path / "o")["t"].cast(MOMENT).equals(fits["t"])
+
+
 def test_files_that_differ_in_metadata_and_nulls(rewritten: Any, tmp_path: Path) -> None:
     required = pa.schema([pa.field("x", pa.int64(), nullable=False)])
     for name, values in (("a", [1, 2]), ("b", [3])):

@@ -1,4 +1,4 @@
-"""The commands as one, and what becomes of their errors: a line and an exit code."""
+"""Runs a command, and turns its error into a line and an exit code."""
 
 from __future__ import annotations
 

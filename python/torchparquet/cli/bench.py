@@ -240,7 +240,7 @@ def consumed(batches: Iterable[tuple[int, Iterable[Any]]]) -> tuple[int, int, in
 
 
 def _bytes_of(values: Any) -> Iterator[NDArray[np.uint8]]:
-    """Yield the memory of tensors or of a pyarrow array; all of a cut one with its first slice."""
+    """Yield the memory of a tensor or array; the first slice of an array yields all of it."""
     if isinstance(values, Jagged):
         yield from _bytes_of(values.offsets)
         yield from _bytes_of(values.values)

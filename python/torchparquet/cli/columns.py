@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -94,14 +95,14 @@ def window_of(
 
 @dataclass
 class ColumnFacts:
-    """Facts about a leaf column, of all column chunks or, from `num_chunks` on, of some."""
+    """Facts from all column chunks of a leaf; from `num_chunks` on, from those looked at."""
 
     kinds: list[str] = field(default_factory=list)
     physical_types: set[str] = field(default_factory=set)
     num_values: int = 0
     null_count: int | None = 0
     compressed_bytes: int = 0
-    uncompressed_bytes: int = 0  # but no less than are stored
+    uncompressed_bytes: int = 0  # at least the stored ones
     codecs: Counter[str] = field(default_factory=Counter)
     encodings: set[str] = field(default_factory=set)
     num_chunks: int = 0
@@ -241,15 +242,19 @@ def read_facts(
         for leaf, column in zip(leaves, columns, strict=True):
             column.kinds += [] if leaf.kind in column.kinds else [leaf.kind]
         facts.writers[metadata.created_by or "unknown"] += 1
-        with manifest.listing.open(path) as file:
-            for number in range(metadata.num_row_groups):
-                group, where = metadata.row_group(number), f"{path!r}, row group {number}"
-                if len(facts.row_group_bytes) in wanted:
-                    every = page_headers(file, where, group, leaves)
-                    for column, headers in zip(columns, every, strict=True):
-                        column.add_pages(headers)
-                facts.row_group_bytes.append(group.total_byte_size)
-                for at, column in enumerate(columns):
-                    column.add(group.column(at))
+        first = len(facts.row_group_bytes)
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        for group in groups:
+            facts.row_group_bytes.append(group.total_byte_size)
+            for at, column in enumerate(columns):
+                column.add(group.column(at))
+        looked_at = [number for number in range(len(groups)) if first + number in wanted]
+        # It may take a request to open a file of a store.
+        with manifest.listing.open(path) if looked_at else nullcontext() as file:
+            for number in looked_at:
+                where = f"{path!r}, row group {number}"
+                every = page_headers(file, where, groups[number], leaves)
+                for column, headers in zip(columns, every, strict=True):
+                    column.add_pages(headers)
         advance(1)
     return facts

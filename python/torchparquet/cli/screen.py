@@ -21,7 +21,7 @@ Advance = Callable[[int], None]
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Return a console; without a terminal, standard output has a fixed width, errors are off."""
+    """Return a console. If it is no terminal, its width is fixed, and standard error is silent."""
     console = Console(stderr=stderr, highlight=False)
     if not console.is_terminal:
         console.quiet, console.width = stderr, _PLAIN_WIDTH

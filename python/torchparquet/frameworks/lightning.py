@@ -1,7 +1,7 @@
 """Lightning: callbacks that set epochs, keep states and log metrics.
 
-By entry points every Trainer has a `ParquetCallback`, which acts by this module. Where these are
-not found, in an archive of a program for example, `callbacks()` returns what the Trainer needs.
+By entry points every Trainer has a `ParquetCallback`, which acts by this module. An archive of a
+program may lack entry points: then `callbacks()` returns what the Trainer needs.
 """
 
 from __future__ import annotations

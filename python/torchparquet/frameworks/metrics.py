@@ -10,7 +10,7 @@ from torchparquet.frameworks import source_of
 
 
 def interval_of(loader: object) -> Callable[[], Metrics]:
-    """Return a function that gives a data set's metrics since its last call, or since this one."""
+    """Return a function that gives a data set's metrics since its last call, at first since now."""
     source = source_of(loader)
     if source is None:
         raise TypeError(

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 from numpy.typing import NDArray
 
@@ -24,6 +25,7 @@ from torchparquet.errors import CastError, naming, one_line, unreadable
 _READ_BUFFER_BYTES = 1 << 20
 _SAMPLED_ROW_GROUPS = 8
 _SAMPLED_ROWS = 2048
+_INT96_MILLISECONDS = 2**63 // 10**6
 _MAX_CHECKED_ROWS = 1 << 16
 # The purpose of a generator, in the upper half of its key's second word.
 _DEALS, _PERMUTES = 1, 2
@@ -72,8 +74,7 @@ class InputRows:
                 columns = map(opened.schema.column, range(len(opened.schema)))
                 int96 = [column.path for column in columns if column.physical_type == "INT96"]
                 if int96:
-                    wanted = opened.read_row_groups([], int96).schema
-                    _check_int96(path, number, int96, wanted, manifest.listing)
+                    _check_int96(path, number, int96, manifest.listing)
                 yield from opened.iter_batches(batch_size, [number])
         except (pa.ArrowException, OSError) as error:
             message = (
@@ -83,24 +84,35 @@ class InputRows:
             raise unreadable(error, path, message) from error
 
 
-def _check_int96(
-    path: str, row_group: int, names: list[str], wanted: Any, listing: Listing
-) -> None:
+def _check_int96(path: str, row_group: int, names: list[str], listing: Listing) -> None:
     """Raise if a moment does not fit nanoseconds; pyarrow would let it wrap around."""
-    # Milliseconds do not wrap around themselves, and microseconds find the last moment that fits.
-    for unit in ("ms", "us"):
-        source = listing.source(path)
-        with pq.ParquetFile(source, coerce_int96_timestamp_unit=unit, pre_buffer=False) as file:
-            for batch in file.iter_batches(_MAX_CHECKED_ROWS, [row_group], names):
-                for field, column in zip(wanted, batch.columns, strict=True):
-                    try:
-                        column.cast(field.type)
-                    except pa.ArrowInvalid as error:
-                        raise CastError(
-                            "a moment stored as INT96 does not fit int64 nanoseconds: "
-                            f"{one_line(error)} in {path!r}, row group {row_group}, "
-                            f"column {field.name!r}"
-                        ) from None
+    source = listing.source(path)
+    # Milliseconds hold every moment of INT96. The last one does not fit nanoseconds to its end.
+    with pq.ParquetFile(source, coerce_int96_timestamp_unit="ms", pre_buffer=False) as file:
+        for batch in file.iter_batches(_MAX_CHECKED_ROWS, [row_group], names):
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                for part in _moments(column):
+                    for value in pc.min_max(part.cast(pa.int64())).as_py().values():
+                        if value is not None and abs(value) >= _INT96_MILLISECONDS:
+                            raise CastError(
+                                "a moment stored as INT96 does not fit int64 nanoseconds: "
+                                f"{value} ms since 1970 in {path!r}, row group {row_group}, "
+                                f"column {name!r}"
+                            )
+
+
+def _moments(array: Any) -> Iterator[Any]:
+    """Yield the timestamps in an array, of lists, maps and structs too."""
+    if pa.types.is_timestamp(array.type):
+        yield array
+    elif pa.types.is_struct(array.type):
+        for child in array.flatten():
+            yield from _moments(child)
+    elif pa.types.is_map(array.type):
+        yield from _moments(array.keys)
+        yield from _moments(array.items)
+    elif pa.types.is_nested(array.type):
+        yield from _moments(array.flatten())
 
 
 def prefetched(items: Iterator[Item]) -> Generator[Item]:

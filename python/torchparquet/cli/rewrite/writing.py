@@ -132,10 +132,10 @@ def begun_layout(output: LocalOutput, request: dict[str, Any]) -> Layout | None:
     text = output.read_text(JOURNAL)
     if text is None:
         # A killed run may leave the beginning of a journal.
-        for other in sorted(set(output.names()) - {f".{JOURNAL}.tmp"}):
+        if others := sorted(set(output.names()) - {f".{JOURNAL}.tmp"}):
             raise ValueError(
                 f"--output must be a directory that is empty or of the same rewrite, "
-                f"{output.shown!r} holds {other!r}"
+                f"{output.shown!r} holds {others[0]!r}"
             )
         return None
     path = f"{output.shown}/{JOURNAL}"
