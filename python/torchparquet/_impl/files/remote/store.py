@@ -298,11 +298,12 @@ class RangeFile(io.RawIOBase):
 
 def _entry(info: Mapping[str, Any]) -> Entry:
     num_bytes = -1 if info.get("size") is None else int(info["size"])
-    told = {"sha256": [(info.get("lfs") or {}).get("sha256")]}
-    told |= {kind: [_text(info.get(name)) for name in names] for kind, names in _FIELDS}
-    stamps = (f"{kind} {text}" for kind, texts in told.items() for text in texts if text)
+    sha256 = (info.get("lfs") or {}).get("sha256")
+    texts = ((kind, _text(info.get(name))) for kind, names in _FIELDS for name in names)
+    stamps = (f"{kind} {text}" for kind, text in texts if text)
+    stamp = f"sha256 {sha256}" if sha256 else next(stamps, "")
     is_directory = info.get("type") == "directory"
-    return Entry(str(info["name"]), num_bytes, next(stamps, ""), is_directory)
+    return Entry(str(info["name"]), num_bytes, stamp, is_directory)
 
 
 def may_be_same(stamp: str, other: str) -> bool:
