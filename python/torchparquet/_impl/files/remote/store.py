@@ -213,8 +213,10 @@ def store_beside(url: str, arguments: StorageArguments, paths: Sequence[str]) ->
     """Return the store of a URL that is not one of the paths."""
     scheme, _ = split_scheme(url)
     filesystem = unwrapped(arguments.filesystem)
-    others = {family(split_scheme(path)[0]) for path in paths}
-    holds = family(scheme) in others if filesystem is None else scheme in protocols(filesystem)
+    if filesystem is not None:
+        holds = scheme in protocols(filesystem)
+    else:
+        holds = any(family(split_scheme(path)[0]) == family(scheme) for path in paths)
     made = store_of([url], arguments if holds else NO_STORAGE)
     if made is None:
         raise ValueError(f"a URL must be of a store; got {without_credentials(url)!r}")
