@@ -8,12 +8,14 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from torchparquet._impl.files.remote.store import Entry, Store
+from torchparquet._impl.files.remote.urls import split_scheme
 from torchparquet.errors import one_line
 
 
@@ -77,6 +79,16 @@ class Listing:
                 path = f"{shown}#{number}"
             paths[path] = None
         return cls(tuple(paths), num_bytes, stamps, (), store, names, client)
+
+    @cached_property
+    def root(self) -> str:
+        """The deepest directory that holds all files; ``""`` for files in memory."""
+        if self.memory:
+            return ""
+        scheme, _ = split_scheme(self.paths[0])
+        directories = {os.path.dirname(split_scheme(path)[1]) for path in self.paths}  # noqa: PTH120
+        root = os.path.commonpath(directories)
+        return f"{scheme}://{root}" if scheme else root
 
     def only(self, file: int) -> Listing:
         """Return one of the files by itself."""
