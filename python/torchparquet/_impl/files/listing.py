@@ -58,10 +58,10 @@ class Listing:
     stamps: tuple[str, ...] = field(default=(), repr=False)  # as those of `Entry`
     memory: tuple[MemoryFile, ...] = field(default=(), repr=False)
     store: Store | None = None
-    # What the library of a store calls its files; these may hold credentials.
+    # The names of the files in the store's library; these may hold credentials.
     names: tuple[str, ...] = field(default=(), repr=False)
     client: Mapping[str, Any] = field(default_factory=dict, repr=False)  # of the native client
-    # What the latest reading of a store has kept of them.
+    # The footers that the latest reading of a store has kept.
     footers: list[Any] = field(default_factory=list, repr=False)
 
     @classmethod

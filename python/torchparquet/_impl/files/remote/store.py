@@ -87,7 +87,7 @@ class Store:
 
     @cached_property
     def _host(self) -> str:
-        """What URLs have before the library's names of files."""
+        """The host of URLs; "" if the library's names of files have it."""
         if self._given is not None or self.scheme in HTTP:
             return ""
         _, rest = split_scheme(without_credentials(self._url))
