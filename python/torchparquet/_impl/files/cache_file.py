@@ -124,7 +124,7 @@ def _read_from_disk(path: str) -> tuple[bytes, str]:
 
 def _write_to_disk(path: Path, content: bytes) -> None:
     """Replace a file at once, so that others read the old or the new one."""
-    # What writers have left that were killed.
+    # Remove the drafts of writers that were killed.
     for draft in path.parent.glob(f".{glob.escape(path.name)}.*{_DRAFT}"):
         with contextlib.suppress(FileNotFoundError, PermissionError):
             if time.time() - draft.stat().st_mtime > _OLD_SECONDS:

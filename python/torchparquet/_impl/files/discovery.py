@@ -188,9 +188,10 @@ def _files_of_directory(root: str, place: Place) -> list[Entry]:
     parquet = [name for name in names if name.lower().endswith(_SUFFIXES)]
     if parquet:
         by_suffix: dict[str, list[str]] = {}
-        for name in set(names).difference(parquet):
-            by_suffix.setdefault(PurePosixPath(name).suffix.lower(), []).append(name)
-        samples = [sorted(some)[:_MAX_OF_SUFFIX] for _, some in sorted(by_suffix.items())]
+        for name in names:
+            if not name.lower().endswith(_SUFFIXES):
+                by_suffix.setdefault(PurePosixPath(name).suffix.lower(), []).append(name)
+        samples = [some[:_MAX_OF_SUFFIX] for _, some in sorted(by_suffix.items())]
         left_out = _first_parquet(list(itertools.chain(*samples[:_MAX_SUFFIXES])), place)
         if left_out is not None:
             warnings.warn(

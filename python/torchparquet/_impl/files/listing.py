@@ -8,12 +8,14 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from torchparquet._impl.files.remote.store import Entry, Store
+from torchparquet._impl.files.remote.urls import split_scheme
 from torchparquet.errors import one_line
 
 
@@ -56,10 +58,10 @@ class Listing:
     stamps: tuple[str, ...] = field(default=(), repr=False)  # as those of `Entry`
     memory: tuple[MemoryFile, ...] = field(default=(), repr=False)
     store: Store | None = None
-    # What the library of a store calls its files; these may hold credentials.
+    # The names of the files in the store's library; these may hold credentials.
     names: tuple[str, ...] = field(default=(), repr=False)
     client: Mapping[str, Any] = field(default_factory=dict, repr=False)  # of the native client
-    # What the latest reading of a store has kept of them.
+    # The footers that the latest reading of a store has kept.
     footers: list[Any] = field(default_factory=list, repr=False)
 
     @classmethod
@@ -77,6 +79,16 @@ class Listing:
                 path = f"{shown}#{number}"
             paths[path] = None
         return cls(tuple(paths), num_bytes, stamps, (), store, names, client)
+
+    @cached_property
+    def root(self) -> str:
+        """The deepest directory that holds all files; ``""`` for files in memory."""
+        if self.memory:
+            return ""
+        scheme, _ = split_scheme(self.paths[0])
+        directories = {os.path.dirname(split_scheme(path)[1]) for path in self.paths}  # noqa: PTH120
+        root = os.path.commonpath(directories)
+        return f"{scheme}://{root}" if scheme else root
 
     def only(self, file: int) -> Listing:
         """Return one of the files by itself."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
@@ -16,7 +14,6 @@ import numpy as np
 
 from torchparquet._impl.files.footers.leaf import Leaf, TableFacts
 from torchparquet._impl.files.listing import Listing
-from torchparquet._impl.files.remote.urls import split_scheme
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -177,15 +174,10 @@ class Manifest:
         """Absolute paths; URLs without credentials; names of files in memory: ``"<buffer>"``."""
         return self.listing.paths
 
-    @cached_property
+    @property
     def root(self) -> str:
         """The deepest directory that holds all files; ``""`` for files in memory."""
-        if self.listing.memory:
-            return ""
-        scheme, _ = split_scheme(self.files[0])
-        directories = {os.path.dirname(split_scheme(file)[1]) for file in self.files}  # noqa: PTH120
-        root = os.path.commonpath(directories)
-        return f"{scheme}://{root}" if scheme else root
+        return self.listing.root
 
     @property
     def num_rows(self) -> int:

@@ -23,7 +23,7 @@ from torchparquet._impl.files.remote.urls import HTTP, WITH_BUCKETS, family
 
 MAX_THREADS = 16
 _HEAD_BYTES = 4
-# Of names that a directory or pattern does not stand for.
+# A directory or pattern leaves out names that begin so.
 _HIDDEN = ("_", ".")
 # The errors of stat() for a text that is a pattern, not the name of an existing file.
 _NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)

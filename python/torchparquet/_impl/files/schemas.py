@@ -241,14 +241,14 @@ class Schemas:
 
     def _check_present(self, name: str, *, everywhere: bool) -> None:
         present = [file for _, file in self._stored(name)]
-        missing = [file for file in self._files if file not in present]
-        if not missing or (present and not everywhere):
+        if len(present) == len(self._files) or (present and not everywhere):
             return
         if present:
+            missing = next(file for file in self._files if file not in present)
             raise SchemaMismatchError(
                 "files disagree about the presence of a column (Column(..., default=...) reads a "
                 f"value in files without it), {name!r}: present in {present[0]!r}, missing in "
-                f"{missing[0]!r}"
+                f"{missing!r}"
             )
         names = self.names()
         inner = [path for path in names if path.startswith(f"{name}.")]

@@ -55,7 +55,7 @@ class StoreReading:
             with plain_errors("make an address of", listing.paths[0], store.secrets):
                 if not native.has_http() or maker(listing.names[0], listing.stamps[0]) is None:
                     maker = None
-        # Of all processes of a machine that read, and the least of each.
+        # A machine's processes that read share 64, and each has 8 at least.
         connections = max(8, 64 // (num_workers * num_ranks_here()))
         self.native = native.RemoteStore(
             paths=list(listing.paths),
@@ -69,8 +69,7 @@ class StoreReading:
             self.native.footers = listing.footers[0]
         self._listing, self._pid = listing, os.getpid()
         answers = _Answers(self.native, listing, maker, just_listed)
-        # The exit joins them in `_close_all`. Were they not daemons, it would wait for them
-        # before that.
+        # They are daemons, which the exit joins in `_close_all`. It waits for others before that.
         self._threads = [
             threading.Thread(target=answers.serve, name=f"torchparquet-broker-{index}", daemon=True)
             for index in range(_BYTES_THREADS if maker is None else _ADDRESS_THREADS)
@@ -100,7 +99,7 @@ _open: weakref.WeakSet[StoreReading] = weakref.WeakSet()
 
 @functools.cache
 def _watch_process() -> None:
-    """Begin to with the first reading, for a process may import the package and read nothing."""
+    """Prepare for the exit and for forks, with the first reading: some processes read nothing."""
     atexit.register(_close_all)
     os.register_at_fork(after_in_child=_open.clear)
 

@@ -24,7 +24,7 @@ from torchparquet._impl.reading.reader_arguments import pack_request
 from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet.errors import ListLengthError
 
-# What the rows of a row group become; see `PackedRows`.
+# The counts of a row group, in the order of `_COUNTS`; see `PackedRows`.
 Counted: TypeAlias = tuple[int, int, int, int]
 _COUNTS = ("num_units", "num_tokens", "num_places", "num_documents")
 

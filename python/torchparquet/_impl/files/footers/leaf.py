@@ -37,7 +37,7 @@ class Leaf:
     list_lengths: tuple[int, ...] = ()  # if there are several, outermost first
     tensor_shape: str = ""  # as Arrow stores that of a tensor of a fixed shape
     field_id: int = dataclasses.field(default=-1, compare=False)
-    # "added" to its table after files with this schema, or in these files alone.
+    # "added" if the table got it after these files were written, "dropped" if only they have it.
     standing: Literal["", "added", "dropped"] = ""
 
     @property

@@ -81,13 +81,13 @@ def _with_footer(file: Any, plain: Callable[[bytes], bytes]) -> RangeFile:
 
 def _without_arrow_schema(footer: bytes) -> bytes:
     """Return a footer in which the Arrow schema has a key that nobody looks for."""
-    # After row groups and schema, which may hold the same text.
+    # The last such text: row groups and schema, which come before, may hold it too.
     before, key, after = footer.rpartition(_ARROW_SCHEMA)
     return before + key.lower() + after
 
 
 def _without_nested_columns(footer: bytes) -> bytes:
-    """Return a footer without nested columns and what else names columns."""
+    """Return a footer without nested columns and without other lists of columns."""
     fields = _read(io.BytesIO(footer), _STRUCT)
     _, (_, (root, *elements)) = fields[2]
     columns, leaves, num_leaves, left = [], [], 0, 0

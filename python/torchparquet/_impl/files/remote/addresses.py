@@ -47,7 +47,10 @@ AddressMaker = Callable[[str, str], Address | None]
 
 
 def address_maker(store: Store) -> AddressMaker | None:
-    """Return what makes addresses of a store's files, if it has any; raises as its library does."""
+    """Return what makes addresses of a store's files; None if the store has none.
+
+    Its calls may ask the store, so they raise what the store's library raises.
+    """
     makers = {"s3": _s3, "gs": _gcs, "az": _azure, "http": _http, "hf": _hf}
     maker, filesystem = makers.get(family(store.scheme)), store.filesystem
     if maker is None or is_arrow(unwrapped(filesystem)):
@@ -185,7 +188,7 @@ def _named_certificates(*variables: str) -> str:
 
 
 def _machine_certificates() -> str:
-    """Return the file that Python trusts, or the system, or certifi: a wheel's libcurl has none."""
+    """Return a file of certificates, or ""; the libcurl of a wheel knows none."""
     of_python = ssl.get_default_verify_paths().openssl_cafile
     for path in (of_python, *_USUAL_CERTIFICATES):
         if os.access(path, os.R_OK):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -66,7 +67,7 @@ def patiently(
     act: Callable[[], Result], patience: Patience, wait: Callable[[float], object]
 ) -> Result:
     """Act again and again, as long as the failure may pass and `wait` returns False."""
-    num_tries, num_refused, begun = 0, 0, time.monotonic()
+    num_tries, num_refused, end = 0, 0, math.inf
     while True:
         num_tries += 1
         try:
@@ -75,8 +76,7 @@ def patiently(
             raise
         except OSError as error:
             now = time.monotonic()
-            if num_tries == 1:
-                begun = now
+            end = min(end, now + patience.max_seconds)  # from the first failure on
             # The library may have new credentials by now.
             num_refused += isinstance(error, PermissionError)
             most, asked = patience.max_tries, 0.0
@@ -86,7 +86,7 @@ def patiently(
                 raise
             span = min(_MAX_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(num_tries - 1, 30))
             seconds = asked + random.uniform(0.0, span)  # noqa: S311
-            if now + seconds > begun + patience.max_seconds or wait(seconds):
+            if now + seconds > end or wait(seconds):
                 raise
 
 

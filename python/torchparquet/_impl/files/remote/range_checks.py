@@ -20,7 +20,7 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.IGNORECASE)
 
 
 def _check_range(asked: str, status: int, answer: Mapping[str, str]) -> None:
-    """Raise if an answer has other bytes than its request asked for, be they all of an object."""
+    """Raise if an answer has other bytes than its request asked for, such as a whole object."""
     wanted = _RANGE.fullmatch(asked)
     if wanted is None or status not in (200, 206):
         return

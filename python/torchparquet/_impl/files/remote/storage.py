@@ -32,7 +32,7 @@ class StorageArguments:
     cache_dir: CacheArgument = None
     cache_limit: int | None = None
     manifest_cache: CacheArgument = field(default=None, repr=False)
-    # Returns what the function does, or did in another process that was given the same text.
+    # Returns the function's result, or that of another process with the same text.
     share: Callable[[str, Callable[[], bytes]], bytes] | None = None
 
     def __post_init__(self) -> None:
@@ -93,7 +93,10 @@ class StorageArguments:
         *,
         is_secret: bool = False,
     ) -> Result:
-        """Return what one rank finds for all, unless it is a secret; `what`, as JSON, tells it."""
+        """Return what one rank finds for all; each rank finds a secret itself.
+
+        `what`, as JSON, differs for other results.
+        """
         if self.share is None or is_secret:
             return work()
         found = decode(self.share(json.dumps(what), lambda: encode(work())))

@@ -87,7 +87,7 @@ class Store:
 
     @cached_property
     def _host(self) -> str:
-        """What URLs have before the library's names of files."""
+        """The host of URLs; "" if the library's names of files have it."""
         if self._given is not None or self.scheme in HTTP:
             return ""
         _, rest = split_scheme(without_credentials(self._url))
@@ -213,8 +213,10 @@ def store_beside(url: str, arguments: StorageArguments, paths: Sequence[str]) ->
     """Return the store of a URL that is not one of the paths."""
     scheme, _ = split_scheme(url)
     filesystem = unwrapped(arguments.filesystem)
-    others = {family(split_scheme(path)[0]) for path in paths}
-    holds = family(scheme) in others if filesystem is None else scheme in protocols(filesystem)
+    if filesystem is not None:
+        holds = scheme in protocols(filesystem)
+    else:
+        holds = any(family(split_scheme(path)[0]) == family(scheme) for path in paths)
     made = store_of([url], arguments if holds else NO_STORAGE)
     if made is None:
         raise ValueError(f"a URL must be of a store; got {without_credentials(url)!r}")
@@ -298,11 +300,12 @@ class RangeFile(io.RawIOBase):
 
 def _entry(info: Mapping[str, Any]) -> Entry:
     num_bytes = -1 if info.get("size") is None else int(info["size"])
-    told = {"sha256": [(info.get("lfs") or {}).get("sha256")]}
-    told |= {kind: [_text(info.get(name)) for name in names] for kind, names in _FIELDS}
-    stamps = (f"{kind} {text}" for kind, texts in told.items() for text in texts if text)
+    sha256 = (info.get("lfs") or {}).get("sha256")
+    texts = ((kind, _text(info.get(name))) for kind, names in _FIELDS for name in names)
+    stamps = (f"{kind} {text}" for kind, text in texts if text)
+    stamp = f"sha256 {sha256}" if sha256 else next(stamps, "")
     is_directory = info.get("type") == "directory"
-    return Entry(str(info["name"]), num_bytes, next(stamps, ""), is_directory)
+    return Entry(str(info["name"]), num_bytes, stamp, is_directory)
 
 
 def may_be_same(stamp: str, other: str) -> bool:

@@ -49,7 +49,7 @@ def split_scheme(text: str) -> tuple[str, str]:
 
 
 def family(scheme: str) -> str:
-    """Return the scheme by which those of one kind of store go here."""
+    """Return the scheme that stands for all schemes of one kind of store."""
     return _FAMILIES.get(scheme, scheme)
 
 
