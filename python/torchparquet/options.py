@@ -246,8 +246,9 @@ class ByLength:
         """Check the arguments and give them one form."""
         if not isinstance(self.column, str):
             raise TypeError(f"column must be a str; got {self.column!r}")
-        for name in ("max_tokens", "max_rows", "multiple_of"):
+        for name in ("max_tokens", "max_rows"):
             set_checked(self, **{name: optional_int(name, getattr(self, name), 1, _MAX)})
+        set_checked(self, multiple_of=checked_int("multiple_of", self.multiple_of, 1, _MAX))
         for name in ("bucket_boundaries", "bucket_batch_sizes"):
             if (values := getattr(self, name)) is not None:
                 set_checked(self, **{name: tuple(checked_int(name, v, 1, _MAX) for v in values)})
