@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.checks import checked_bool, checked_int, explaining_arguments
+from torchparquet._impl.checks import checked_bool, checked_int, explaining_arguments, optional_int
 from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.footers.decryption import DecryptionArgument, FileKeys
 from torchparquet._impl.files.manifest import Manifest
@@ -41,7 +41,6 @@ from torchparquet._impl.sequences.by_length import GroupedOpener
 from torchparquet._impl.session.assembly import (
     Source,
     check_together,
-    checked_count,
     make_planner,
     transforms_of,
     window_of_row_groups,
@@ -241,8 +240,8 @@ class ParquetDataset(SessionDataset[Batch]):
         )
         reading = ReadOptions(num_threads=num_threads, max_memory=max_memory, pin_memory=pin_memory)
         membership = Membership(rank=rank, world_size=world_size, ranks=ranks)
-        num_epochs = checked_count("num_epochs", num_epochs)
-        limit_steps = checked_count("limit_steps", limit_steps)
+        num_epochs = optional_int("num_epochs", num_epochs, 1, 2**31)
+        limit_steps = optional_int("limit_steps", limit_steps, 1, 2**31)
         checked_bool("row_ids", row_ids)
         check_together(plan, membership, pack=pack, by_length=by_length)
         ahead = transform if isinstance(transform, Ahead) else None
