@@ -341,7 +341,7 @@ class ParquetDataset(SessionDataset[Batch]):
     def __iter__(self) -> Iteration:
         """Return an iterator. Its first `next` begins the next epoch or resumes from a state.
 
-        The second `next` takes the epoch; dropped before, the iterator was a look.
+        An iterator that is dropped before its second `next` takes no epoch.
 
         Raises:
             ValueError: The environment and the arguments disagree about this process's rank,
@@ -449,7 +449,8 @@ class ParquetDataset(SessionDataset[Batch]):
     def data_parallel_groups(self) -> list[dist.ProcessGroup | None]:
         """Return the process groups that make up the data-parallel ranks, slowest first.
 
-        One for each data-parallel dimension of the mesh; or the given one; None for the default.
+        One for each data-parallel dimension of the mesh, or else the given group. None stands for
+        the default group.
         """
         return self._session.membership.data_parallel_groups()
 
@@ -463,10 +464,10 @@ class ParquetDataset(SessionDataset[Batch]):
 
         Under an initialised torch.distributed the first iteration compares by itself, once, when
         its second batch is asked for; but not with `Ranks(check=False)`, with `rank` and
-        `world_size` given without a group or mesh, and in DataLoader workers: with those, call this
-        before the loop. Every rank must call it, in the same order as it first iterates or compares
-        other data sets. A missing rank is named: in a log message after 8 seconds, and in an error
-        after the timeout of torch.distributed's store.
+        `world_size` given without a group or mesh, and in DataLoader workers: with workers, call
+        this before the loop. Every rank must call it, in the same order as it first iterates or
+        compares other data sets. A missing rank is named: in a log message after 8 seconds, and in
+        an error after the timeout of torch.distributed's store.
 
         Args:
             num_workers: Workers of the DataLoader that will iterate the data set.

@@ -35,8 +35,8 @@ class Order:
     """How an epoch's row groups are divided among ranks, for the few who need another way.
 
     Attributes:
-        balance: What ranks get equal amounts of: "rows", or "bytes" of the compressed columns,
-            closer to the cost of reading. "bytes" does not go with `even="split"`.
+        balance: The quantity that ranks get equal amounts of: "rows", or "bytes" of the compressed
+            columns, closer to the cost of reading. "bytes" does not go with `even="split"`.
         within_rank: Shard row groups in file order and permute each rank's own, so that it reads
             the same files in every epoch and node-local caches stay useful. It needs `shuffle`.
         canonical_world_size: A number of ranks whose global batches other worlds keep: every world
