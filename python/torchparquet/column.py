@@ -42,9 +42,9 @@ class Column:
             same shape is False there. ``"empty"``: empty, for strings and lists of them. None: the
             data set's ``nulls``, or else ``"nan"`` for floats and ``"error"`` for the rest. In a
             list the policy is about elements; a null list raises under ``"error"`` and becomes
-            empty otherwise. The mask of strings and lists is ``[B]``, that of the values of lists
-            ``"<name>.values.valid"``. A tensor of several columns takes a mapping too, from column
-            to any of these but ``"mask"``; it is stored as pairs.
+            empty otherwise. The mask of strings and lists is ``[B]``; lists have a second one, of
+            their values: ``"<name>.values.valid"``. A tensor of several columns takes a mapping
+            too, from column to any of these but ``"mask"``; it is stored as pairs.
         dtype: A torch dtype or its name, stored as the name, that values are cast to. Integers and
             bools become any float, or any integer that holds the value, or else raise `CastError`.
             Floats become any float. Decimals become any float or, with ``"int64"``, their unscaled

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.checks import checked_bool, checked_int, explaining_arguments
+from torchparquet._impl.checks import checked_bool, checked_int, explaining_arguments, optional_int
 from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.footers.decryption import DecryptionArgument, FileKeys
 from torchparquet._impl.files.manifest import Manifest
@@ -41,7 +41,6 @@ from torchparquet._impl.sequences.by_length import GroupedOpener
 from torchparquet._impl.session.assembly import (
     Source,
     check_together,
-    checked_count,
     make_planner,
     transforms_of,
     window_of_row_groups,
@@ -241,8 +240,8 @@ class ParquetDataset(SessionDataset[Batch]):
         )
         reading = ReadOptions(num_threads=num_threads, max_memory=max_memory, pin_memory=pin_memory)
         membership = Membership(rank=rank, world_size=world_size, ranks=ranks)
-        num_epochs = checked_count("num_epochs", num_epochs)
-        limit_steps = checked_count("limit_steps", limit_steps)
+        num_epochs = optional_int("num_epochs", num_epochs, 1, 2**31)
+        limit_steps = optional_int("limit_steps", limit_steps, 1, 2**31)
         checked_bool("row_ids", row_ids)
         check_together(plan, membership, pack=pack, by_length=by_length)
         ahead = transform if isinstance(transform, Ahead) else None
@@ -342,7 +341,7 @@ class ParquetDataset(SessionDataset[Batch]):
     def __iter__(self) -> Iteration:
         """Return an iterator. Its first `next` begins the next epoch or resumes from a state.
 
-        The second `next` takes the epoch; dropped before, the iterator was a look.
+        An iterator that is dropped before its second `next` takes no epoch.
 
         Raises:
             ValueError: The environment and the arguments disagree about this process's rank,
@@ -450,7 +449,8 @@ class ParquetDataset(SessionDataset[Batch]):
     def data_parallel_groups(self) -> list[dist.ProcessGroup | None]:
         """Return the process groups that make up the data-parallel ranks, slowest first.
 
-        One for each data-parallel dimension of the mesh; or the given one; None for the default.
+        One for each data-parallel dimension of the mesh, or else the given group. None stands for
+        the default group.
         """
         return self._session.membership.data_parallel_groups()
 
@@ -464,10 +464,10 @@ class ParquetDataset(SessionDataset[Batch]):
 
         Under an initialised torch.distributed the first iteration compares by itself, once, when
         its second batch is asked for; but not with `Ranks(check=False)`, with `rank` and
-        `world_size` given without a group or mesh, and in DataLoader workers: with those, call this
-        before the loop. Every rank must call it, in the same order as it first iterates or compares
-        other data sets. A missing rank is named: in a log message after 8 seconds, and in an error
-        after the timeout of torch.distributed's store.
+        `world_size` given without a group or mesh, and in DataLoader workers: with workers, call
+        this before the loop. Every rank must call it, in the same order as it first iterates or
+        compares other data sets. A missing rank is named: in a log message after 8 seconds, and in
+        an error after the timeout of torch.distributed's store.
 
         Args:
             num_workers: Workers of the DataLoader that will iterate the data set.

@@ -20,7 +20,7 @@ class CorruptFileError(OSError):
 
 
 class FileChangedError(CorruptFileError):
-    """A file, which may be sound, is another one than when the data set was made: make it anew."""
+    """A file has changed since the data set was made; a data set that is made anew may read it."""
 
 
 class EncryptedFileError(OSError):

@@ -272,7 +272,10 @@ class Jagged:
         return nested
 
     def to_list(self) -> list[Any]:
-        """Return the rows as lists of numbers, of bytes for strings; nested as the levels are."""
+        """Return the rows as lists of Python numbers; nested levels become nested lists.
+
+        Strings become lists of byte values; see :meth:`to_bytes` and :meth:`to_str`.
+        """
         values, cuts = self._flat()
         return _cut(values.tolist(), cuts)
 
@@ -485,7 +488,7 @@ def _name_of(dtype: torch.dtype) -> str:
 
 
 def _of_leaves(leaves: Iterable[Any], _: Any) -> Jagged:
-    """Return a Jagged of what a function made of its tensors, be it tensors or not."""
+    """Return a Jagged of the leaves, which a function may have made of its tensors: any objects."""
     made = object.__new__(Jagged)
     for name, leaf in zip(("values", "offsets"), leaves, strict=True):
         object.__setattr__(made, name, leaf)

@@ -35,8 +35,8 @@ class Order:
     """How an epoch's row groups are divided among ranks, for the few who need another way.
 
     Attributes:
-        balance: What ranks get equal amounts of: "rows", or "bytes" of the compressed columns,
-            closer to the cost of reading. "bytes" does not go with `even="split"`.
+        balance: The quantity that ranks get equal amounts of: "rows", or "bytes" of the compressed
+            columns, closer to the cost of reading. "bytes" does not go with `even="split"`.
         within_rank: Shard row groups in file order and permute each rank's own, so that it reads
             the same files in every epoch and node-local caches stay useful. It needs `shuffle`.
         canonical_world_size: A number of ranks whose global batches other worlds keep: every world
@@ -246,8 +246,9 @@ class ByLength:
         """Check the arguments and give them one form."""
         if not isinstance(self.column, str):
             raise TypeError(f"column must be a str; got {self.column!r}")
-        for name in ("max_tokens", "max_rows", "multiple_of"):
+        for name in ("max_tokens", "max_rows"):
             set_checked(self, **{name: optional_int(name, getattr(self, name), 1, _MAX)})
+        set_checked(self, multiple_of=checked_int("multiple_of", self.multiple_of, 1, _MAX))
         for name in ("bucket_boundaries", "bucket_batch_sizes"):
             if (values := getattr(self, name)) is not None:
                 set_checked(self, **{name: tuple(checked_int(name, v, 1, _MAX) for v in values)})

@@ -93,8 +93,9 @@ class UnbatchedDataset(SessionDataset[Row]):
         """Return the position of the latest iteration; see `ParquetDataset.state_dict`."""
         session, latest = self._session, self._latest
         session.check_seen()
-        is_latest = latest is not None and session.is_latest(latest[0])
-        return state_of_rows(session, latest[1] if latest is not None and is_latest else None)
+        if latest is None or not session.is_latest(latest[0]):
+            return state_of_rows(session, None)
+        return state_of_rows(session, latest[1])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration resume at `state`; a live iterator does too.

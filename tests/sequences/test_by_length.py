@@ -258,6 +258,11 @@ def test_arguments_are_checked(arguments: dict[str, Any]) -> None:
         ByLength("tokens", **arguments)
 
 
+def test_lengths_are_rounded_by_a_number() -> None:
+    with pytest.raises(TypeError, match="multiple_of must be an int, got None"):
+        ByLength("tokens", 4, multiple_of=None)  # type: ignore[arg-type]
+
+
 def test_rows_one_by_one_and_audits(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", [[1, 2, 3], [4, 5]])
     dataset = ParquetDataset(tmp_path, batch_size=ByLength("tokens", 9), row_ids=True)

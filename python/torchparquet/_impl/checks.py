@@ -140,8 +140,8 @@ def _wrong_arguments(
     }
     for name in named:
         if name not in known:
-            close = [grouped[name]] if name in grouped else map(repr, close_names(name, known))
-            meant = "".join(f"; did you mean {one}" for one in list(close)[:1])
+            close = [grouped[name]] if name in grouped else [*map(repr, close_names(name, known))]
+            meant = f"; did you mean {close[0]}" if close else ""
             return f"{of} has no such argument{meant}: {name!r}"
     missing = [name for name in required if name not in named]
     if missing:

@@ -87,15 +87,18 @@ class Metrics:
         bytes_produced: Bytes of the tensors in delivered batches.
         num_reads: Requests to the source.
         open_seconds: Time of decode threads for opening files and column chunks.
-        read_seconds: For reads.
-        decompress_seconds: In codecs.
-        decode_seconds: For all other decoding.
+        read_seconds: Time of decode threads for reads.
+        decompress_seconds: Time of decode threads in codecs.
+        decode_seconds: Time of decode threads for all other decoding.
         threads_waited_for_loop_seconds: Time in which decode threads were ahead of the loop.
-        threads_waited_for_memory_seconds: Without room for further batches, while the loop waited.
-        threads_waited_for_bytes_seconds: Without a task whose bytes had come from a store.
-        threads_idle_at_end_seconds: Without further work, until the last one of the epoch ended.
-        threads_waited_for_lock_seconds: For the lock of the task queue. More threads do not help
-            where it is much of their time.
+        threads_waited_for_memory_seconds: Time in which decode threads had no room for further
+            batches while the loop waited too.
+        threads_waited_for_bytes_seconds: Time in which decode threads had no task whose bytes had
+            come from a store.
+        threads_idle_at_end_seconds: Time in which decode threads had no further work, until the
+            last one of the epoch ended.
+        threads_waited_for_lock_seconds: Time in which decode threads waited for the lock of the
+            task queue. More threads do not help if it is much of their time.
         threads_held_lock_seconds: Time in which one of them held it.
         http_requests: Requests to a store by the native HTTP client. This and the following counts
             are of the process, while this data set was read.

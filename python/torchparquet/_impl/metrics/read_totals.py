@@ -30,7 +30,7 @@ _MAX_READINGS = 16
 
 
 class Reading:
-    """The counts of one stream, which holds this object, since the loop asks it."""
+    """The counts of one stream since the loop first asked it. The stream holds this object."""
 
     def __init__(self, stream: Stream, begin: float, waited: float | None, is_first: bool) -> None:
         """Begin to count; see `ReadTotals.add`."""

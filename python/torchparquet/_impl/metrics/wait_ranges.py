@@ -16,7 +16,7 @@ WAIT_RANGE = "torchparquet.wait"
 
 def wait_range() -> AbstractContextManager[Any] | None:
     """Return a range to wait within, which traces of this thread show; None if nobody listens."""
-    # It takes microseconds even without a listener. The profiler passes it on to NVTX.
+    # A record_function takes microseconds even without a listener. The profiler tells NVTX of it.
     if _profiler_enabled():
         return record_function(WAIT_RANGE)
     return torch.cuda.nvtx.range(WAIT_RANGE) if _has_nvtx() else None

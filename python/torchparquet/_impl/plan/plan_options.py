@@ -8,7 +8,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from torchparquet._impl.checks import checked_bool, checked_int, shown
+from torchparquet._impl.checks import (
+    checked_bool,
+    checked_int,
+    checked_word,
+    set_checked,
+    shown,
+)
 from torchparquet.options import Order
 
 # The `shuffle_window` of windows that are told in rows: as many chunks as `window_rows` holds.
@@ -48,17 +54,15 @@ class PlanOptions:
             "window_rows": (0, 2**62),
             "leg": (0, 2**31),
         }
-        for name, (low, high) in bounds.items():
-            object.__setattr__(self, name, checked_int(name, getattr(self, name), low, high))
+        numbers = {of: checked_int(of, getattr(self, of), *bounds[of]) for of in bounds}
+        set_checked(self, **numbers)
         if self.batch_size is not None:
             others = ", None for a batch of each row group, or ByLength(...)"
             size = checked_int("batch_size", self.batch_size, 1, 2**63, others)
-            object.__setattr__(self, "batch_size", size)
+            set_checked(self, batch_size=size)
         for name in ("shuffle", "drop_last"):
             checked_bool(name, getattr(self, name))
-        if self.even not in get_args(Even):
-            choices = ", ".join(f'"{word}"' for word in get_args(Even))
-            raise ValueError(f"even must be one of {choices}; got {self.even!r}")
+        checked_word("even", self.even, get_args(Even))
         if not isinstance(self.order, Order):
             raise TypeError(f"order must be an Order or None, got {shown(self.order)}")
         self._check_together()
@@ -153,8 +157,8 @@ class Topology:
         """Check every field; integers of numpy become plain ones."""
         for place, size in (("rank", "world_size"), ("worker_id", "num_workers")):
             count = checked_int(size, getattr(self, size), 1, 2**31)
-            object.__setattr__(self, size, count)
-            object.__setattr__(self, place, checked_int(place, getattr(self, place), 0, count))
+            number = checked_int(place, getattr(self, place), 0, count)
+            set_checked(self, **{size: count, place: number})
 
     @property
     def share_index(self) -> int:

@@ -178,17 +178,13 @@ def _mapped(value: Any, made_of: Callable[[Tensor], Tensor]) -> Any:
         return type(value)(*(_mapped(one, made_of) for one in value))
     if isinstance(value, list | tuple):
         return type(value)(_mapped(one, made_of) for one in value)
-    if _is_dataclass(value):
+    if is_dataclass(value) and not isinstance(value, type):
         copied = copy.copy(value)
         for one in fields(value):
             # Fields may be frozen, or no arguments.
             object.__setattr__(copied, one.name, _mapped(getattr(value, one.name), made_of))
         return copied
     return value
-
-
-def _is_dataclass(value: Any) -> bool:
-    return is_dataclass(value) and not isinstance(value, type)
 
 
 class CopyStreams:

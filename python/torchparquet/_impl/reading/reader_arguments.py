@@ -1,4 +1,4 @@
-"""What the native reader takes: shares of the plan, and the facts that all streams share."""
+"""The input of the native reader: shares of the plan, and the facts that all streams share."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def bit_patterns(values: Sequence[float], dtype: str) -> list[int]:
 
 
 class StreamParts:
-    """What all streams of a data set share; not for a forked child, since files have a lock."""
+    """The facts that all streams of a data set share. Files have a lock: not for a forked child."""
 
     def __init__(
         self,
@@ -198,7 +198,10 @@ class StreamParts:
 def _stored_paths(
     manifest: Manifest, by_path: Sequence[Mapping[str, Leaf]], source: str
 ) -> tuple[list[str], list[int]]:
-    """Return a column's paths in files, and each file's number of one; none if it has its own."""
+    """Return the paths by which files store a column, and for each file the number of its path.
+
+    Both are empty if all files store it by its own.
+    """
     table = manifest.table
     if table is not None:
         if not any(source in stored for stored in table.stored):

@@ -20,7 +20,7 @@ DEFAULT_WINDOW = 8
 
 @dataclass
 class WindowMemory:
-    """The memory that windows need per row, strings of their likely size, and its bound."""
+    """The memory that windows need per row, with strings of their likely size, and its bound."""
 
     tensors: Sequence[Field]
     rows_of_batch: int

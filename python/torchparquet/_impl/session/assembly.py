@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from torchparquet._impl.batches.fields import Field
-from torchparquet._impl.checks import checked_int, listed, shown
+from torchparquet._impl.checks import listed, shown
 from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.footers.decryption import FileKeys
 from torchparquet._impl.files.manifest import Manifest
@@ -32,11 +32,6 @@ from torchparquet._impl.sequences.length_pass import LengthPass, pack_rows
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.tables.sources import table_source
 from torchparquet.options import Ahead, ByLength, Pack
-
-
-def checked_count(name: str, value: object) -> int | None:
-    """Return a number of epochs or steps; None for no bound."""
-    return None if value is None else checked_int(name, value, 1, 2**31)
 
 
 def check_together(
