@@ -13,7 +13,7 @@ KNOWS_PYTHON = "bindings"
 
 
 def rooms_of_cpp() -> list[str]:
-    """Return the folders of cpp/ from the lowest to the highest; "." is cpp/ itself."""
+    """Return the folders of cpp/ from the lowest to the highest."""
     text = (CPP / "CMakeLists.txt").read_text()
     listed = re.search(r"set\(TORCHPARQUET_ROOMS\s([^)]*)\)", text)
     assert listed is not None  # noqa: S101

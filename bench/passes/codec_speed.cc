@@ -66,8 +66,7 @@ class Thread {
   Thread(const std::vector<Page>& pages, int codec)
       : pages_(pages),
         codec_(codec),
-        arrow_(
-            *arrow::util::Codec::Create(ArrowsNumber(codec))) {
+        arrow_(*arrow::util::Codec::Create(ArrowsNumber(codec))) {
     for (const Page& page : pages) most_ = std::max(most_, page.num_bytes);
     out_[0].resize(most_);
     out_[1].resize(most_);

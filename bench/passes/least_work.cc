@@ -90,8 +90,7 @@ std::vector<ColumnChunk> FindPages(int descriptor, const std::string& list) {
     for (int64_t at = 0; at < chunk.num_bytes;) {
       const auto rest = std::span(bytes).subspan(static_cast<size_t>(at));
       const auto header = torchparquet::ParsePageHeader(rest);
-      if (!header)
-        throw std::runtime_error("page header goes on after its column chunk");
+      if (!header) throw std::runtime_error("page header goes on after its column chunk");
       chunk.pages.push_back({chunk.offset + at + header->header_bytes, *header});
       if (header->is_data()) chunk.num_values += header->num_values;
       at += header->header_bytes + header->compressed_bytes;

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/errors.h"
 #include "batches/jagged.h"
 #include "batches/slab_pool.h"
-#include "errors.h"
 
 namespace torchparquet {
 

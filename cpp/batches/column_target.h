@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/errors.h"
 #include "batches/jagged.h"
-#include "errors.h"
 
 namespace torchparquet {
 

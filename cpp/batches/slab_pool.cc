@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "errors.h"
+#include "base/errors.h"
 
 namespace torchparquet {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "batches/batch_ring.h"
 #include "batches/jagged.h"
-#include "tasks/reader_spec.h"
+#include "reader/plan/reader_spec.h"
 
 namespace torchparquet {
 

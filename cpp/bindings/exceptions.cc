@@ -5,7 +5,7 @@
 #include <exception>
 #include <utility>
 
-#include "errors.h"
+#include "base/errors.h"
 
 namespace py = pybind11;
 

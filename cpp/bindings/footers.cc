@@ -18,10 +18,10 @@
 #include "bindings/remote_store.h"
 #include "bindings/without_gil.h"
 #include "files/footers.h"
-#include "footers/bloom_filter.h"
-#include "footers/column_index.h"
-#include "footers/list_counts.h"
-#include "footers/offset_index.h"
+#include "format/bloom_filter.h"
+#include "format/column_index.h"
+#include "format/list_counts.h"
+#include "format/offset_index.h"
 #include "pages/page_header.h"
 
 namespace py = pybind11;

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/errors.h"
 #include "bindings/batch_reader.h"
 #include "bindings/data_files.h"
 #include "bindings/epoch_ledger.h"
@@ -13,7 +14,6 @@
 #include "bindings/specs.h"
 #include "bindings/without_gil.h"
 #include "bridge/loaded_library.h"
-#include "errors.h"
 #include "kernels/instructions.h"
 #include "pages/libdeflate.h"
 #include "reader/gloo_threads.h"

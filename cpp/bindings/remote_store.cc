@@ -9,10 +9,10 @@
 #include <span>
 #include <utility>
 
+#include "base/errors.h"
+#include "base/process_owned.h"
 #include "bindings/without_gil.h"
-#include "errors.h"
-#include "network/http_fetcher.h"
-#include "process_owned.h"
+#include "remote/transport/http_fetcher.h"
 
 namespace py = pybind11;
 

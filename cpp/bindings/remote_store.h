@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "bindings/arrays.h"
-#include "cache/block_cache.h"
 #include "files/parquet_file.h"
-#include "network/broker.h"
-#include "network/cached_fetcher.h"
-#include "network/fetcher.h"
+#include "remote/disk_cache/block_cache.h"
+#include "remote/transport/broker.h"
+#include "remote/transport/cached_fetcher.h"
+#include "remote/transport/fetcher.h"
 
 namespace torchparquet {
 

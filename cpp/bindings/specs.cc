@@ -21,10 +21,10 @@
 #include "kernels/packing/packer.h"
 #include "kernels/shuffle/permutation.h"
 #include "kernels/xxhash64.h"
+#include "reader/plan/reader_spec.h"
+#include "reader/plan/selections.h"
+#include "reader/plan/share.h"
 #include "reader/window_memory.h"
-#include "tasks/reader_spec.h"
-#include "tasks/selections.h"
-#include "tasks/share.h"
 
 namespace py = pybind11;
 

@@ -10,7 +10,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "errors.h"
+#include "base/errors.h"
 
 #if defined(__linux__)
 #include <elf.h>

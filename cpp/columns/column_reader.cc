@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "errors.h"
+#include "base/errors.h"
 
 namespace torchparquet {
 ColumnReader::ColumnReader(std::shared_ptr<const ParquetFile> file,

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "columns/values/segment_writer.h"
+#include "columns/values/vocabulary.h"
 #include "files/parquet_file.h"
 #include "files/row_selection.h"
-#include "footers/schema.h"
+#include "format/schema.h"
 #include "kernels/packing/packer.h"
 #include "kernels/values/conversion.h"
-#include "values/segment_writer.h"
-#include "values/vocabulary.h"
 
 namespace torchparquet {
 

@@ -6,12 +6,12 @@
 #include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "columns/leaf_values.h"
 #include "columns/row_walk.h"
-#include "errors.h"
+#include "columns/values/selected_reader.h"
 #include "kernels/levels/selected.h"
 #include "kernels/streaming_stores.h"
-#include "values/selected_reader.h"
 
 namespace torchparquet {
 namespace {

@@ -5,12 +5,12 @@
 #include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "columns/leaf_values.h"
-#include "errors.h"
+#include "columns/values/selected_reader.h"
 #include "kernels/levels/selected.h"
 #include "kernels/levels/validity.h"
 #include "pages/column_pages.h"
-#include "values/selected_reader.h"
 
 namespace torchparquet {
 namespace {

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "columns/leaf_values.h"
 #include "columns/row_walk.h"
-#include "errors.h"
+#include "columns/values/item_appender.h"
 #include "kernels/count_bytes.h"
-#include "values/item_appender.h"
 
 namespace torchparquet {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 #include <utility>
 
-#include "errors.h"
-#include "values/vocabulary.h"
+#include "base/errors.h"
+#include "columns/values/vocabulary.h"
 
 namespace torchparquet {
 

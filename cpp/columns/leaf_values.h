@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "columns/column_reader.h"
-#include "values/page_values.h"
+#include "columns/values/page_values.h"
 
 namespace torchparquet {
 

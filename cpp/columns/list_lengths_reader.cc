@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "columns/row_walk.h"
-#include "errors.h"
 
 namespace torchparquet {
 namespace {

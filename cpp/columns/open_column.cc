@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "columns/fixed_list_reader.h"
 #include "columns/flat_reader.h"
 #include "columns/jagged_reader.h"
 #include "columns/leaf_values.h"
 #include "columns/list_lengths_reader.h"
 #include "columns/packed_reader.h"
-#include "errors.h"
 
 namespace torchparquet {
 namespace {

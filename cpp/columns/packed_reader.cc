@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "columns/leaf_values.h"
-#include "errors.h"
 #include "kernels/packing/boundaries.h"
 #include "kernels/packing/packer.h"
 #include "kernels/streaming_stores.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "errors.h"
+#include "base/errors.h"
 #include "kernels/count_bytes.h"
 
 namespace torchparquet {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
-#include "footers/footer_bytes.h"
-#include "footers/parsed_footer.h"
+#include "format/footer_bytes.h"
+#include "format/parsed_footer.h"
 
 namespace torchparquet {
 namespace {

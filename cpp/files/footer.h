@@ -5,10 +5,10 @@
 #include <optional>
 #include <vector>
 
-#include "errors.h"
+#include "base/errors.h"
 #include "files/parquet_file.h"
-#include "footers/known_schemas.h"
-#include "sources/source.h"
+#include "format/known_schemas.h"
+#include "format/source.h"
 
 namespace torchparquet {
 

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "files/footer.h"
-#include "footers/known_schemas.h"
-#include "sources/remote_file.h"
-#include "sources/remote_reads.h"
+#include "format/known_schemas.h"
+#include "remote/blocks/remote_file.h"
+#include "remote/blocks/remote_reads.h"
 
 namespace torchparquet {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "files/footer.h"
 #include "files/parquet_file.h"
-#include "footers/schema.h"
-#include "sources/remote_reads.h"
+#include "format/schema.h"
+#include "remote/blocks/remote_reads.h"
 
 namespace torchparquet {
 

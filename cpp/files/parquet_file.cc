@@ -8,11 +8,11 @@
 #include <string_view>
 #include <utility>
 
+#include "base/errors.h"
 #include "bridge/loaded_library.h"
-#include "errors.h"
-#include "footers/declared_types.h"
-#include "footers/footer_bytes.h"
-#include "sources/remote_file.h"
+#include "format/declared_types.h"
+#include "format/footer_bytes.h"
+#include "remote/blocks/remote_file.h"
 
 namespace torchparquet {
 namespace {

@@ -8,17 +8,17 @@
 #include <string>
 #include <vector>
 
+#include "base/byte_range.h"
 #include "bridge/arrow_library.h"
-#include "byte_range.h"
-#include "footers/known_schemas.h"
-#include "footers/offset_index.h"
-#include "footers/parsed_footer.h"
-#include "footers/schema.h"
-#include "network/cached_fetcher.h"
-#include "network/fetcher.h"
-#include "network/remote_object.h"
-#include "sources/remote_reads.h"
-#include "sources/source.h"
+#include "format/known_schemas.h"
+#include "format/offset_index.h"
+#include "format/parsed_footer.h"
+#include "format/schema.h"
+#include "format/source.h"
+#include "remote/blocks/remote_reads.h"
+#include "remote/transport/cached_fetcher.h"
+#include "remote/transport/fetcher.h"
+#include "remote/transport/remote_object.h"
 
 namespace torchparquet {
 

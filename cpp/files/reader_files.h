@@ -9,7 +9,7 @@
 
 #include "files/parquet_file.h"
 #include "files/parquet_files.h"
-#include "sources/remote_reads.h"
+#include "remote/blocks/remote_reads.h"
 
 namespace torchparquet {
 

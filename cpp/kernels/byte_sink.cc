@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "errors.h"
+#include "base/errors.h"
 
 namespace torchparquet::kernels {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "bridge/loaded_library.h"
-#include "errors.h"
 
 namespace torchparquet {
 namespace {

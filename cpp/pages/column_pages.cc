@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "base/errors.h"
 #include "bridge/format.h"
-#include "errors.h"
 #include "kernels/crc32.h"
 
 namespace torchparquet {

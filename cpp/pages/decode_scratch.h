@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
+#include "base/scratch_buffer.h"
+#include "base/task_costs.h"
 #include "pages/page_codec.h"
-#include "scratch_buffer.h"
-#include "task_costs.h"
 
 namespace torchparquet {
 

@@ -6,10 +6,10 @@
 #include <optional>
 #include <utility>
 
-#include "errors.h"
+#include "base/errors.h"
 #include "files/parquet_file.h"
 #include "files/row_selection.h"
-#include "footers/offset_index.h"
+#include "format/offset_index.h"
 
 namespace torchparquet {
 

@@ -3,8 +3,8 @@
 #include <optional>
 #include <string>
 
+#include "base/errors.h"
 #include "bridge/loaded_library.h"
-#include "errors.h"
 #include "kernels/codecs/lz4.h"
 #include "kernels/codecs/snappy.h"
 

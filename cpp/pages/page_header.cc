@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "errors.h"
-#include "footers/thrift_compact.h"
+#include "base/errors.h"
+#include "format/thrift_compact.h"
 
 namespace torchparquet {
 namespace {

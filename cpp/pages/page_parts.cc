@@ -5,8 +5,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/errors.h"
 #include "bridge/format.h"
-#include "errors.h"
 #include "kernels/levels/bit_packed_levels.h"
 
 namespace torchparquet {

@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <span>
 
+#include "base/scratch_buffer.h"
 #include "kernels/codecs/block_lanes.h"
 #include "pages/column_chunk.h"
 #include "pages/page_header.h"
 #include "pages/read_ahead.h"
-#include "scratch_buffer.h"
 
 namespace torchparquet {
 

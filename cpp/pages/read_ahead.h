@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <span>
 
-#include "byte_range.h"
-#include "scratch_buffer.h"
-#include "sources/source.h"
-#include "task_costs.h"
+#include "base/byte_range.h"
+#include "base/scratch_buffer.h"
+#include "base/task_costs.h"
+#include "format/source.h"
 
 namespace torchparquet {
 

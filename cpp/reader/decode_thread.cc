@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "errors.h"
-#include "tasks/failed_row.h"
+#include "base/errors.h"
+#include "reader/schedule/failed_row.h"
 
 namespace torchparquet {
 namespace {

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <string>
 
-#include "errors.h"
+#include "base/errors.h"
 
 namespace torchparquet {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "ceil_divide.h"
-#include "errors.h"
+#include "base/ceil_divide.h"
+#include "base/errors.h"
 #include "reader/window_memory.h"
 
 namespace torchparquet {

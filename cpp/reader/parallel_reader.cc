@@ -6,10 +6,10 @@
 #include <exception>
 #include <utility>
 
-#include "errors.h"
+#include "base/errors.h"
 #include "reader/decode_thread.h"
 #include "reader/read_order.h"
-#include "tasks/task_context.h"
+#include "reader/schedule/task_context.h"
 
 namespace torchparquet {
 namespace {

@@ -10,12 +10,12 @@
 
 #include "batches/batch_ring.h"
 #include "batches/layout.h"
-#include "network/fetch_stats.h"
+#include "reader/plan/reader_spec.h"
 #include "reader/reader_costs.h"
 #include "reader/reader_memory.h"
 #include "reader/reader_state.h"
 #include "reader/waits.h"
-#include "tasks/reader_spec.h"
+#include "remote/transport/fetch_stats.h"
 
 namespace torchparquet {
 

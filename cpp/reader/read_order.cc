@@ -8,9 +8,9 @@
 #include <optional>
 #include <vector>
 
-#include "tasks/lane_walks.h"
-#include "tasks/share.h"
-#include "tasks/task_context.h"
+#include "reader/plan/share.h"
+#include "reader/schedule/lane_walks.h"
+#include "reader/schedule/task_context.h"
 
 namespace torchparquet {
 namespace {

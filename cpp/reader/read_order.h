@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "batches/layout.h"
-#include "prefetch/steps_ahead.h"
-#include "tasks/reader_spec.h"
-#include "tasks/share.h"
+#include "reader/plan/reader_spec.h"
+#include "reader/plan/share.h"
+#include "reader/prefetch/steps_ahead.h"
 
 namespace torchparquet {
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "task_costs.h"
+#include "base/task_costs.h"
 
 namespace torchparquet {
 

@@ -2,11 +2,11 @@
 
 #include <memory>
 
+#include "base/buffer_pool.h"
 #include "batches/jagged.h"
 #include "batches/slab_pool.h"
-#include "buffer_pool.h"
-#include "prefetch/carried_fetches.h"
-#include "tasks/scratch_pool.h"
+#include "reader/prefetch/carried_fetches.h"
+#include "reader/schedule/scratch_pool.h"
 
 namespace torchparquet {
 

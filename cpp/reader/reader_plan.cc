@@ -5,11 +5,11 @@
 #include <string>
 #include <utility>
 
-#include "ceil_divide.h"
-#include "errors.h"
+#include "base/ceil_divide.h"
+#include "base/errors.h"
+#include "reader/schedule/lane_walks.h"
 #include "reader/window_memory.h"
-#include "tasks/lane_walks.h"
-#include "windows/window_places.h"
+#include "reader/windows/window_places.h"
 
 namespace torchparquet {
 

@@ -5,9 +5,9 @@
 
 #include "batches/layout.h"
 #include "reader/memory_plan.h"
-#include "tasks/reader_spec.h"
-#include "tasks/share.h"
-#include "tasks/task_stream.h"
+#include "reader/plan/reader_spec.h"
+#include "reader/plan/share.h"
+#include "reader/schedule/task_stream.h"
 
 namespace torchparquet {
 

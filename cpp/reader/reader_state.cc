@@ -5,8 +5,8 @@
 
 #include "reader/read_order.h"
 #include "reader/reader_plan.h"
-#include "slices/slice_stream.h"
-#include "windows/window_stream.h"
+#include "reader/schedule/slice_stream.h"
+#include "reader/windows/window_stream.h"
 
 namespace torchparquet {
 namespace {

@@ -13,15 +13,15 @@
 #include "batches/jagged.h"
 #include "batches/layout.h"
 #include "files/reader_files.h"
-#include "prefetch/prefetcher.h"
 #include "reader/memory_plan.h"
+#include "reader/plan/reader_spec.h"
+#include "reader/prefetch/prefetcher.h"
 #include "reader/reader_costs.h"
 #include "reader/reader_memory.h"
+#include "reader/schedule/task_context.h"
+#include "reader/schedule/task_stream.h"
 #include "reader/waits.h"
-#include "sources/remote_reads.h"
-#include "tasks/reader_spec.h"
-#include "tasks/task_context.h"
-#include "tasks/task_stream.h"
+#include "remote/blocks/remote_reads.h"
 
 namespace torchparquet {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <functional>
 
-#include "windows/window_cells.h"
-#include "windows/window_places.h"
+#include "reader/windows/window_cells.h"
+#include "reader/windows/window_places.h"
 
 namespace torchparquet {
 namespace {

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "errors.h"
+#include "base/errors.h"
 
 namespace torchparquet::testing {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <type_traits>
 
-#include "ceil_divide.h"
-#include "errors.h"
+#include "base/ceil_divide.h"
+#include "base/errors.h"
 #include "kernels/encodings/delta_groups.h"
 
 namespace torchparquet::kernels {

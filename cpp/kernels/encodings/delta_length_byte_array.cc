@@ -6,7 +6,7 @@
 #include <limits>
 #include <string>
 
-#include "errors.h"
+#include "base/errors.h"
 
 namespace torchparquet::kernels {
 namespace {

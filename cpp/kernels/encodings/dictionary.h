@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <span>
 
+#include "base/scratch_buffer.h"
 #include "kernels/encodings/dictionary_groups.h"
 #include "kernels/levels/rle_bit_packed.h"
 #include "kernels/levels/selected.h"
-#include "scratch_buffer.h"
 
 namespace torchparquet::kernels {
 

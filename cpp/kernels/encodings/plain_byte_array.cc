@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "errors.h"
+#include "base/errors.h"
 
 namespace torchparquet::kernels {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "errors.h"
+#include "base/errors.h"
 #include "kernels/levels/validity.h"
 
 namespace torchparquet::kernels {

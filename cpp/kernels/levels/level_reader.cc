@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string>
 
-#include "errors.h"
+#include "base/errors.h"
 #include "kernels/bit_unpack.h"
 #include "kernels/levels/validity.h"
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "errors.h"
+#include "base/errors.h"
 
 namespace torchparquet::kernels {
 

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "errors.h"
+#include "base/errors.h"
 
 namespace torchparquet::kernels {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "ceil_divide.h"
-#include "errors.h"
+#include "base/ceil_divide.h"
+#include "base/errors.h"
 
 namespace torchparquet::kernels {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "ceil_divide.h"
+#include "base/ceil_divide.h"
 
 namespace torchparquet::kernels {
 

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "errors.h"
+#include "base/errors.h"
 #include "kernels/values/float_formats.h"
 
 namespace torchparquet::kernels {

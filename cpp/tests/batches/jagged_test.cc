@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "caught.h"
 #include "draws.h"
-#include "errors.h"
 #include "exact_buffer.h"
 
 namespace torchparquet {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "columns/open_column.h"
-#include "errors.h"
 #include "exact_buffer.h"
 #include "files/row_selection.h"
 #include "fuzz/inputs.h"

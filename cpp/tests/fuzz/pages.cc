@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "columns/values/item_appender.h"
+#include "columns/values/vocabulary.h"
 #include "encoders/level_encoder.h"
 #include "encoders/page_headers.h"
 #include "exact_buffer.h"
@@ -16,8 +18,6 @@
 #include "fuzz/targets.h"
 #include "pages/level_blocks.h"
 #include "pages/page_header.h"
-#include "values/item_appender.h"
-#include "values/vocabulary.h"
 
 namespace torchparquet::testing {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "draws.h"
-#include "errors.h"
 #include "exact_buffer.h"
 #include "kernels/byte_array.h"
 

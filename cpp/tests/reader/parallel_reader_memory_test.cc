@@ -3,7 +3,7 @@
 #include <new>
 #include <string>
 
-#include "errors.h"
+#include "base/errors.h"
 #include "reader/parallel_reader.h"
 #include "recipes/reading.h"
 #include "recipes/window_cutting.h"

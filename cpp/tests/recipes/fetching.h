@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "network/fetch.h"
-#include "network/fetcher.h"
-#include "network/remote_object.h"
 #include "recipes/origin.h"
+#include "remote/transport/fetch.h"
+#include "remote/transport/fetcher.h"
+#include "remote/transport/remote_object.h"
 
 namespace torchparquet::testing {
 

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "byte_range.h"
+#include "base/byte_range.h"
 
 namespace torchparquet::testing {
 

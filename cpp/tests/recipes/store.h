@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "files/parquet_file.h"
-#include "network/fetcher.h"
 #include "recipes/reading.h"
+#include "remote/transport/fetcher.h"
 
 namespace torchparquet::testing {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "draws.h"
-#include "tasks/share.h"
+#include "reader/plan/share.h"
 
 namespace torchparquet::testing {
 

@@ -1,0 +1,132 @@
+#include "format/list_counts.h"
+
+#include <cstddef>
+#include <optional>
+
+#include "format/thrift_compact.h"
+
+namespace torchparquet {
+namespace {
+
+// The numbers of entries at each level; empty where they are not told.
+struct Histograms {
+  std::vector<int64_t> repetition;
+  std::vector<int64_t> definition;
+};
+
+struct Chunk {
+  int64_t num_values = 0;
+  Histograms levels;
+};
+
+std::vector<int64_t> ReadNumbers(ThriftCompactReader* reader, int list_type) {
+  std::vector<int64_t> numbers;
+  reader->ReadList(list_type,
+                   [&](int element) { numbers.push_back(reader->ReadI64(element)); });
+  return numbers;
+}
+
+// SizeStatistics.
+Histograms ReadHistograms(ThriftCompactReader* reader, int struct_type) {
+  Histograms levels;
+  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
+    if (id == 2) {
+      levels.repetition = ReadNumbers(reader, type);
+    } else if (id == 3) {
+      levels.definition = ReadNumbers(reader, type);
+    } else {
+      reader->SkipField(type);
+    }
+  });
+  return levels;
+}
+
+// ColumnChunk, in the format's sense.
+Chunk ReadChunk(ThriftCompactReader* reader, int struct_type) {
+  Chunk chunk;
+  const auto read_metadata = [&](int64_t id, int type) {
+    if (id == 5) {
+      chunk.num_values = reader->ReadI64(type);
+    } else if (id == 16) {
+      chunk.levels = ReadHistograms(reader, type);
+    } else {
+      reader->SkipField(type);
+    }
+  };
+  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
+    if (id != 3) return reader->SkipField(type);
+    reader->ReadStruct(type, read_metadata);
+  });
+  return chunk;
+}
+
+// The sum of the levels from `begin` on, or nothing if one is below 0 or too large.
+std::optional<int64_t> SumFrom(size_t begin, const std::vector<int64_t>& levels) {
+  int64_t sum = 0;
+  for (size_t i = begin; i < levels.size(); ++i) {
+    if (levels[i] < 0 || __builtin_add_overflow(sum, levels[i], &sum)) return {};
+  }
+  return sum;
+}
+
+ListCounts Count(const Chunk& chunk, int64_t num_rows, const LeafColumn& leaf) {
+  const auto& [repetition, definition] = chunk.levels;
+  const auto max_level = static_cast<size_t>(leaf.max_level);
+  if (repetition.size() != 2 || definition.size() != max_level + 1) return {};
+  const auto element_level = static_cast<size_t>(leaf.element_levels.front());
+  const std::optional<int64_t> num_items = SumFrom(element_level, definition);
+  if (!num_items || SumFrom(0, definition) != chunk.num_values ||
+      SumFrom(0, repetition) != chunk.num_values || repetition[0] != num_rows) {
+    return {};
+  }
+  // Entries without an item are rows of their own.
+  const int64_t num_filled = num_rows - (chunk.num_values - *num_items);
+  if (num_filled < 0 || num_filled > *num_items) return {};
+  return {.num_items = *num_items, .num_filled = num_filled};
+}
+
+// RowGroup. Its number of rows may come after its columns.
+ListCounts ReadRowGroup(ThriftCompactReader* reader, int struct_type, int64_t column,
+                        const LeafColumn& leaf) {
+  Chunk found;
+  int64_t num_rows = -1;
+  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
+    if (id == 3) {
+      num_rows = reader->ReadI64(type);
+    } else if (id == 1) {
+      int64_t number = 0;
+      reader->ReadList(type, [&](int element) {
+        if (number++ == column) {
+          found = ReadChunk(reader, element);
+        } else {
+          reader->SkipElement(element);
+        }
+      });
+    } else {
+      reader->SkipField(type);
+    }
+  });
+  return Count(found, num_rows, leaf);
+}
+
+}  // namespace
+
+std::vector<ListCounts> CountLists(std::span<const uint8_t> footer, int64_t column,
+                                   const LeafColumn& leaf) {
+  ThriftCompactReader reader(footer);
+  std::vector<ListCounts> counts;
+  if (leaf.element_levels.size() != 1) return counts;
+  try {
+    reader.ReadStruct([&](int64_t id, int type) {
+      if (id != 4) return reader.SkipField(type);
+      reader.ReadList(type, [&](int element) {
+        counts.push_back(ReadRowGroup(&reader, element, column, leaf));
+      });
+    });
+  } catch (const ThriftCompactReader::Failure&) {
+    return {};
+  }
+  return counts;
+}
+
+}  // namespace torchparquet

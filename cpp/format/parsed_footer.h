@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "bridge/arrow_library.h"
+#include "format/footer_scan.h"
+#include "format/offset_index.h"
+#include "format/schema.h"
+#include "format/source.h"
+
+namespace torchparquet {
+
+// The parsed footer of a file. Immutable but for the indexes; thread-safe.
+struct ParsedFooter {
+  FileIdentity identity;  // of the file
+  int64_t num_bytes = 0;  // in the file
+  bool has_encrypted_parts = false;
+  bool has_short_chunk_sizes = false;       // as in FooterFacts
+  bool has_wrong_compressed_flags = false;  // as in FooterFacts
+  std::vector<RowGroupFacts> row_groups = {};
+  std::shared_ptr<const Schema> schema = nullptr;
+  // The column chunks, row group after row group, of a footer that was scanned.
+  std::vector<ChunkPlace> chunks = {};
+  // The column chunks of any other, as Arrow describes them.
+  std::shared_ptr<const ArrowChunks> arrow_chunks = nullptr;
+  // Those that readers of the file have needed.
+  std::shared_ptr<OffsetIndexes> offset_indexes = std::make_shared<OffsetIndexes>();
+
+  // Fails for a column chunk that Arrow cannot describe.
+  Failure Describe(int64_t row_group, int column, ChunkFacts* facts) const;
+  // Bytes of memory that it takes, without the schema, which files share. Arrow's objects
+  // are estimated.
+  int64_t MemoryBytes() const;
+};
+
+// True if the row groups belong to a file with that schema: each column chunk of a flat
+// column has a value, or a null, for each row. Otherwise a row group that claims too few
+// rows would silently lose some.
+bool Fits(const FooterScan& scan, const Schema& schema);
+
+// The footer of a file whose schema is known.
+ParsedFooter FooterOf(const FooterScan& scan, int64_t num_bytes,
+                      const FileIdentity& identity, std::shared_ptr<const Schema> schema);
+
+}  // namespace torchparquet

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/byte_range.h"
+#include "files/reader_files.h"
+#include "reader/prefetch/step_chunks.h"
+#include "remote/blocks/remote_reads.h"
+
+namespace torchparquet {
+
+// Steps that are read at once, column by column if there are several. Nothing at the end,
+// and none where more may come later.
+using NextSteps = std::function<std::optional<std::vector<ReadStep>>()>;
+
+// The steps to come. Asks for their footers and offset indexes, since each takes a round
+// trip. Used by one thread at a time.
+class StepsAhead {
+ public:
+  StepsAhead(std::shared_ptr<ReaderFiles> files, std::shared_ptr<RemoteReads> reads,
+             std::vector<StoredColumn> columns, NextSteps next_steps);
+
+  // The next steps, as NextSteps tells.
+  std::optional<std::vector<ReadStep>> Take();
+  // The chunks that a step reads, whose footer and indexes it lets go. Empty if its file
+  // is none. May wait for a footer.
+  std::vector<ChunkBytes> Chunks(const ReadStep& step);
+
+ private:
+  using GroupPlace = std::pair<int64_t, int64_t>;  // file and row group
+
+  void AskForFooter(int64_t file);
+  void DropFooter(int64_t file);
+  void AskForIndexes(const ReadStep& step);
+  void DropIndexes(const ReadStep& step);
+
+  const std::shared_ptr<ReaderFiles> files_;
+  const std::shared_ptr<RemoteReads> reads_;
+  const std::vector<StoredColumn> columns_;
+  const NextSteps next_steps_;
+  std::deque<std::vector<ReadStep>> upcoming_;
+  std::set<int64_t> footers_;                // asked for
+  std::map<GroupPlace, ByteRange> indexes_;  // asked for
+  bool is_at_end_ = false;
+};
+
+}  // namespace torchparquet

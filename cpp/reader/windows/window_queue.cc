@@ -1,0 +1,115 @@
+#include "reader/windows/window_queue.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace torchparquet {
+
+void WindowQueue::Push(std::unique_ptr<OpenWindow> window) {
+  const int64_t num_chunks = std::ssize(window->chunks);
+  const int64_t num_all = num_chunks * num_tasks_;
+  entries_.push_back(
+      {.window = std::move(window),
+       .columns = std::vector<Column>(static_cast<size_t>(num_tasks_),
+                                      Column{.num_unfinished = num_chunks}),
+       .num_untaken = num_all,
+       .num_unfinished = num_all});
+}
+
+std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front,
+                                            const IsReady& is_ready) {
+  for (Entry& entry : entries_) {
+    const BatchRange& batches = entry.window->batches;
+    const bool has_front = !front || (batches.begin <= *front && *front < batches.end);
+    if (const auto index = ChooseColumn(&entry, has_front, is_ready)) {
+      Column& column = entry.columns[static_cast<size_t>(*index)];
+      if (column.next_chunk == 0) ++num_columns_;
+      ++column.num_running;
+      ++num_running_;
+      --entry.num_untaken;
+      return WindowTask{entry.window.get(), column.next_chunk++, *index};
+    }
+  }
+  return std::nullopt;
+}
+
+// A column that was begun and has no thread, else one that was not begun, else the one
+// with the fewest threads.
+std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front,
+                                                 const IsReady& is_ready) {
+  const int64_t num_chunks = std::ssize(entry->window->chunks);
+  std::optional<int64_t> fresh;
+  std::optional<int64_t> shared;
+  int64_t fewest = std::numeric_limits<int64_t>::max();
+  for (int64_t index = entry->first_column; index < num_tasks_; ++index) {
+    const Column& column = entry->columns[static_cast<size_t>(index)];
+    if (column.next_chunk == num_chunks) {
+      if (index == entry->first_column) ++entry->first_column;
+      continue;
+    }
+    if (is_jagged_[static_cast<size_t>(index)] && !has_front) continue;
+    const bool is_fresh = column.next_chunk == 0;
+    if (is_fresh && (fresh || !has_room())) continue;
+    const auto next = static_cast<size_t>(column.next_chunk);
+    if (is_ready && !is_ready(entry->window->chunks[next], index)) continue;
+    if (is_fresh) {
+      fresh = index;
+      continue;
+    }
+    if (column.num_running == 0) return index;
+    if (column.num_running < fewest) {
+      fewest = column.num_running;
+      shared = index;
+    }
+  }
+  return fresh ? fresh : shared;
+}
+
+std::unique_ptr<OpenWindow> WindowQueue::Finish(const WindowTask& task) {
+  --num_running_;
+  const auto entry = std::ranges::find_if(entries_, [&](const Entry& candidate) {
+    return candidate.window.get() == task.window;
+  });
+  Column& column = entry->columns[static_cast<size_t>(task.index)];
+  --column.num_running;
+  if (--column.num_unfinished == 0) --num_columns_;
+  if (--entry->num_unfinished > 0) return nullptr;
+  std::unique_ptr<OpenWindow> window = std::move(entry->window);
+  entries_.erase(entry);
+  return window;
+}
+
+int64_t WindowQueue::held_bytes() const {
+  int64_t num_bytes = 0;
+  for (const Entry& entry : entries_) {
+    const int64_t num_places = entry.window->places.num_places();
+    num_bytes += entry.window->places.num_bytes();
+    for (size_t i = 0; i < entry.columns.size(); ++i) {
+      const Column& column = entry.columns[i];
+      const bool is_in_work = column.next_chunk > 0 && column.num_unfinished > 0;
+      const WindowCells* cells =
+          i < entry.window->cells.size() ? entry.window->cells[i].get() : nullptr;
+      if (is_in_work && cells != nullptr) num_bytes += cells->StagedBytes(num_places);
+    }
+  }
+  return num_bytes;
+}
+
+bool WindowQueue::HasUntakenBefore(const FailureKey& key) const {
+  for (const Entry& entry : entries_) {
+    for (int64_t index = entry.first_column; index < num_tasks_; ++index) {
+      const int64_t chunk = entry.columns[static_cast<size_t>(index)].next_chunk;
+      if (chunk == std::ssize(entry.window->chunks)) continue;
+      if (entry.window->KeyOf(chunk, index) < key) return true;
+    }
+  }
+  return false;
+}
+
+bool WindowQueue::has_untaken() const {
+  return std::ranges::any_of(entries_,
+                             [](const Entry& entry) { return entry.num_untaken > 0; });
+}
+
+}  // namespace torchparquet

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "base/byte_range.h"
+#include "format/source.h"
+#include "remote/blocks/remote_reads.h"
+#include "remote/transport/remote_object.h"
+
+namespace torchparquet {
+
+// A file of a store, read through the blocks of one reader.
+class RemoteFile : public Source {
+ public:
+  // Throws Error(kChanged) if the object is not of the size that `expected` says.
+  RemoteFile(std::shared_ptr<const RemoteObject> object,
+             std::shared_ptr<RemoteReads> reads, const FileIdentity& expected);
+
+  void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override;
+  void LookAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override;
+  // A request costs as much as some hundred KiB, so one should do.
+  int64_t footer_read_bytes() const override { return kFooterReadBytes; }
+
+  static constexpr int64_t kFooterReadBytes = int64_t{64} << 10;
+  // The bytes of an object that are read to find its footer.
+  static ByteRange FooterRange(const RemoteObject& object) {
+    const int64_t num_bytes = std::clamp<int64_t>(object.num_bytes, 0, kFooterReadBytes);
+    return {std::max<int64_t>(object.num_bytes, 0) - num_bytes, num_bytes};
+  }
+
+ private:
+  void Read(int64_t offset, int64_t num_bytes, RemoteReads::Blocks blocks,
+            uint8_t* out) const;
+
+  const std::shared_ptr<const RemoteObject> object_;
+  const std::shared_ptr<RemoteReads> reads_;
+};
+
+}  // namespace torchparquet

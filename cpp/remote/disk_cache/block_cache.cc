@@ -1,0 +1,227 @@
+#include "remote/disk_cache/block_cache.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/errors.h"
+#include "remote/disk_cache/block_store.h"
+#include "remote/disk_cache/cache_ledger.h"
+
+namespace torchparquet {
+namespace {
+
+// Blocks that are removed before others get the lock.
+constexpr size_t kRemovedAtOnce = 16;
+
+int64_t CheckedLimit(int64_t limit_bytes) {
+  if (limit_bytes < BlockCache::kMinLimitBytes) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "the limit of the cache must be " +
+                    std::to_string(BlockCache::kMinLimitBytes) +
+                    " bytes or more: " + std::to_string(limit_bytes));
+  }
+  return limit_bytes;
+}
+
+// Eviction leaves nine tenths.
+int64_t TargetBytes(int64_t limit_bytes) { return limit_bytes - limit_bytes / 10; }
+
+}  // namespace
+
+void BlockCache::Notice::Set(const std::string& text) {
+  auto owned = std::make_unique<const std::string>(text);
+  const std::string* expected = nullptr;
+  // Release: readers see the text that the pointer leads to.
+  if (text_.compare_exchange_strong(expected, owned.get(), std::memory_order_release,
+                                    std::memory_order_relaxed)) {
+    static_cast<void>(owned.release());
+  }
+}
+
+BlockCache::BlockCache(std::string folder, int64_t limit_bytes)
+    : limit_bytes_(CheckedLimit(limit_bytes)), folder_(std::move(folder)) {
+  std::optional<CacheLedger> ledger = CacheLedger::Open(folder_);
+  if (!ledger) return;  // another process is at work here
+  RemoveStaleBlocks(folder_);
+  const bool is_over = ledger->disk_bytes() > limit_bytes_;
+  ledger.reset();
+  if (is_over) Evict();
+}
+
+BlockCache::~BlockCache() = default;
+
+bool BlockCache::Has(const BlockKey& key) const {
+  try {
+    return static_cast<bool>(OpenBlock(folder_, DigestOf(key)));
+  } catch (const Error&) {
+    return false;  // what cannot be read is fetched
+  }
+}
+
+bool BlockCache::Read(const BlockKey& key, uint8_t* out) {
+  bool is_hit = false;
+  try {
+    is_hit = ReadKept(key, out);
+  } catch (const Error&) {
+    is_hit = false;  // what cannot be read is fetched
+  }
+  if (is_hit) {
+    num_hits_.fetch_add(1, std::memory_order_relaxed);
+    bytes_read_.fetch_add(key.range.num_bytes, std::memory_order_relaxed);
+  } else {
+    num_misses_.fetch_add(1, std::memory_order_relaxed);
+  }
+  return is_hit;
+}
+
+bool BlockCache::ReadKept(const BlockKey& key, uint8_t* out) {
+  const FileDescriptor file = OpenBlock(folder_, DigestOf(key));
+  if (!file) return false;
+  const BlockState state = ReadBlock(file.get(), key, out);
+  if (state == BlockState::kSound) TouchBlock(file);
+  if (state == BlockState::kDamaged) RemoveDamaged(key, file);
+  return state == BlockState::kSound;
+}
+
+void BlockCache::RemoveDamaged(const BlockKey& key, const FileDescriptor& file) {
+  num_damaged_.fetch_add(1, std::memory_order_relaxed);
+  const StoredBlock block = DescribeBlock(DigestOf(key), file);
+  std::optional<CacheLedger> ledger = CacheLedger::Open(folder_);
+  if (ledger) ledger->Change([&] { return -RemoveBlock(folder_, block); });
+}
+
+void BlockCache::Write(const BlockKey& key, std::span<const uint8_t> bytes) {
+  if (static_cast<int64_t>(bytes.size()) != key.range.num_bytes) {
+    throw Error(ErrorKind::kInternal, "a block has not the bytes of its range");
+  }
+  bool is_kept = false;
+  if (BlockDiskBytes(key.range.num_bytes) > TargetBytes(limit_bytes_)) {
+    why_skipped_.Set("a block of " + std::to_string(bytes.size()) +
+                     " bytes does not fit into a cache of " +
+                     std::to_string(limit_bytes_) + " bytes");
+  } else if (why_ended_.get() == nullptr) {
+    try {
+      is_kept = Keep(key, bytes);
+    } catch (const Error& error) {
+      why_ended_.Set(error.what());
+    }
+  }
+  if (is_kept) {
+    bytes_written_.fetch_add(key.range.num_bytes, std::memory_order_relaxed);
+  } else {
+    num_skipped_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+bool BlockCache::Keep(const BlockKey& key, std::span<const uint8_t> bytes) {
+  folder_.CheckMarked();
+  NewBlock block(folder_);
+  block.Write(key, bytes);
+  std::optional<CacheLedger> ledger = CacheLedger::Open(folder_);
+  if (!ledger) return false;
+  ledger->Change([&] { return block.Publish(); });
+  const bool is_over = ledger->disk_bytes() > limit_bytes_;
+  ledger.reset();
+  if (is_over) Evict();
+  return block.is_published();
+}
+
+// One thread of one process evicts at a time.
+void BlockCache::Evict() {
+  const std::optional<FileLock> turn = folder_.TryLockEviction();
+  if (!turn) return;
+  // All blocks of a list may be left once, if they have just been used, but not twice.
+  int num_futile = 0;
+  while (num_futile < 2) {
+    const Eviction eviction = EvictOnce();
+    if (eviction == Eviction::kEnough) return;
+    num_futile = eviction == Eviction::kNone ? num_futile + 1 : 0;
+  }
+  why_ended_.Set("the cache is full of files that are none of its blocks");
+}
+
+// Lists the blocks while others go on with theirs.
+BlockCache::Eviction BlockCache::EvictOnce() {
+  std::optional<CacheLedger> ledger = CacheLedger::Open(folder_);
+  if (!ledger) return Eviction::kEnough;
+  RemoveStaleBlocks(folder_);
+  const int64_t known_bytes = ledger->disk_bytes();
+  const int64_t known_moved_bytes = ledger->moved_bytes();
+  ledger.reset();
+
+  std::vector<StoredBlock> blocks = ListBlocks(folder_);
+  int64_t listed_bytes = 0;
+  for (const StoredBlock& block : blocks) listed_bytes += block.disk_bytes;
+  std::ranges::sort(blocks, {}, [](const StoredBlock& block) {
+    return std::pair(block.used_at, block.digest);
+  });
+
+  ledger = CacheLedger::Open(folder_);
+  if (!ledger) return Eviction::kEnough;
+  // A sum that is further from the list than the changes in between is wrong: somebody
+  // has removed or added files.
+  const int64_t moved_bytes = ledger->moved_bytes() - known_moved_bytes;
+  if (std::abs(listed_bytes - known_bytes) > moved_bytes) ledger->Count();
+  if (ledger->disk_bytes() <= limit_bytes_) return Eviction::kEnough;
+  ledger.reset();
+  return RemoveFirst(blocks);
+}
+
+BlockCache::Eviction BlockCache::RemoveFirst(const std::vector<StoredBlock>& blocks) {
+  int64_t num_removed = 0;
+  for (size_t begin = 0;; begin += kRemovedAtOnce) {
+    std::optional<CacheLedger> ledger = CacheLedger::Open(folder_);
+    if (!ledger) break;
+    const int64_t excess_bytes = ledger->disk_bytes() - TargetBytes(limit_bytes_);
+    if (excess_bytes <= 0) break;
+    if (begin >= blocks.size()) {
+      if (ledger->disk_bytes() <= limit_bytes_) break;
+      return num_removed > 0 ? Eviction::kSome : Eviction::kNone;
+    }
+    ledger->Change([&] {
+      int64_t removed_bytes = 0;
+      const size_t end = std::min(begin + kRemovedAtOnce, blocks.size());
+      for (size_t i = begin; i < end && removed_bytes < excess_bytes; ++i) {
+        const int64_t freed_bytes = RemoveBlock(folder_, blocks[i]);
+        removed_bytes += freed_bytes;
+        if (freed_bytes == 0) continue;
+        ++num_removed;
+        num_evicted_.fetch_add(1, std::memory_order_relaxed);
+      }
+      return -removed_bytes;
+    });
+  }
+  return Eviction::kEnough;
+}
+
+std::string BlockCache::failure() const {
+  for (const Notice* notice : {&why_ended_, &why_skipped_}) {
+    if (notice->get() != nullptr) return *notice->get();
+  }
+  return {};
+}
+
+int64_t BlockCache::disk_bytes() const {
+  const std::optional<CacheLedger> ledger = CacheLedger::Open(folder_);
+  if (!ledger) throw folder_.SystemError("cannot lock the cache", EWOULDBLOCK);
+  return ledger->disk_bytes();
+}
+
+BlockCacheStats BlockCache::stats() const {
+  const auto value = [](const Counter& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  return {.num_hits = value(num_hits_),
+          .num_misses = value(num_misses_),
+          .bytes_read = value(bytes_read_),
+          .bytes_written = value(bytes_written_),
+          .num_skipped = value(num_skipped_),
+          .num_evicted = value(num_evicted_),
+          .num_damaged = value(num_damaged_)};
+}
+
+}  // namespace torchparquet

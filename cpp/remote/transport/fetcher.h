@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/errors.h"
+#include "remote/http/hedging.h"
+#include "remote/transport/fetch.h"
+#include "remote/transport/fetch_stats.h"
+
+namespace torchparquet {
+
+// How patient a fetcher is.
+struct FetchOptions {
+  int64_t max_tries = 10;    // of one fetch
+  double max_seconds = 180;  // from the first failure of a fetch to its last try
+  double connect_seconds = 10;
+  // Slower than this for stall_seconds: retried.
+  int64_t stall_bytes_per_second = 64 << 10;
+  double stall_seconds = 5;
+  int64_t min_connections = 16;
+  int64_t max_connections = 64;
+  bool hedges = true;
+  // No first byte is asked for again before this.
+  double min_hedge_seconds = FirstByteTimes::kMinSeconds;
+};
+
+// Brings ranges of objects. Thread-safe.
+class Fetcher {
+ public:
+  virtual ~Fetcher() = default;
+  // Begins a fetch. Fetches begin in the order of these calls, except that those which a
+  // reader waits for go first. Throws nothing: a fetch that cannot begin fails.
+  void Start(const std::shared_ptr<Fetch>& fetch) {
+    try {
+      DoStart(fetch);
+    } catch (...) {
+      fetch->Fail(CurrentErrorAt({}));
+    }
+  }
+  // Tells that a reader waits for the fetch.
+  virtual void Hurry(const std::shared_ptr<Fetch>& fetch) = 0;
+  // Ends a fetch that nobody wants any more; it fails with Error(kStopped).
+  virtual void Cancel(const std::shared_ptr<Fetch>& fetch) = 0;
+  // Addresses were given: fetches that lacked one can begin.
+  virtual void Wake() = 0;
+  virtual FetchStats stats() const = 0;
+  // True if it fetches by HTTP itself, false if it asks a store's library.
+  virtual bool is_http() const { return true; }
+
+ protected:
+  virtual void DoStart(const std::shared_ptr<Fetch>& fetch) = 0;
+};
+
+}  // namespace torchparquet
