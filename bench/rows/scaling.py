@@ -1,4 +1,4 @@
-"""The gain of a second thread, or of a second rank."""
+"""The gain of a second thread, of a second rank, and of as many threads as there are cores."""
 
 from __future__ import annotations
 
@@ -69,7 +69,32 @@ def ranks(setting: Setting) -> Outcome:
     return outcome
 
 
+def curve(setting: Setting) -> Outcome:
+    """Threads from 1 to the number of cores, doubled, against one thread.
+
+    Rows are counted: one loop that reads every byte would be the bound from a few threads on.
+    """
+    cores = len(os.sched_getaffinity(0))
+    counts = [1 << n for n in range(cores.bit_length())]
+    outcome = Outcome()
+    logs = click_logs(setting)
+    cases = [(codec, path, {}) for codec, path in logs.items()]
+    cases += [(f"{codec}, shuffled", path, {"shuffle": True}) for codec, path in logs.items()]
+    for case, path, options in cases:
+        names = [f"{n} thread{'s' * (n > 1)}" for n in counts]
+        routes = [
+            torchparquet_route(n, name, **options) for n, name in zip(counts, names, strict=True)
+        ]
+        sides = [side(route, path, COUNTED_BATCH_ROWS, read=False) for route in routes]
+        passes = take_turns(sides, setting.repeats)
+        for route in routes[1:]:
+            one = ("1 thread", passes["1 thread"])
+            outcome.verdicts.append(ratio(f"{case}, {route.name}", passes[route.name], one, None))
+    return outcome
+
+
 ROWS = (
+    Row("curve", "click log by all cores, rows counted", "by 1 thread", curve),
     Row("threads", "click log by 2 threads", "by 1 thread", threads),
     Row("ranks", "click log by 2 ranks of 1 thread", "1 rank of 2 threads", ranks),
 )
