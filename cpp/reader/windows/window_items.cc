@@ -34,6 +34,10 @@ void WindowItems::Clear() {
   }
 }
 
+void WindowItems::EndGather() {
+  if (num_ungathered_.fetch_sub(1, std::memory_order_acq_rel) == 1) Clear();
+}
+
 Segment WindowItems::BeginRows(int64_t chunk, int64_t num_rows) {
   StagedChunk& staged = chunks_[static_cast<size_t>(chunk)];
   const auto num_starts = static_cast<size_t>(num_rows + 1);
