@@ -8,8 +8,8 @@
 #include "base/errors.h"
 #include "columns/leaf_values.h"
 #include "columns/values/selected_reader.h"
+#include "kernels/levels/level_reader.h"
 #include "kernels/levels/selected.h"
-#include "kernels/levels/validity.h"
 #include "pages/column_pages.h"
 
 namespace torchparquet {
@@ -144,13 +144,13 @@ class FlatReader : public ColumnReader {
     auto* rows = this->buffers()->selected.template ReserveItems<kernels::BitWord>(
         3 * num_words + 1);
     selection_->CopyBits(stored_end_ - num_rows, stored_end_, rows);
-    if (!validity_ || validity_->ValidRunRows() >= num_rows) {
+    if (!validity_ || validity_->ValidRun() >= num_rows) {
       return SelectValues({rows, static_cast<size_t>(num_words)}, num_rows);
     }
     auto* values = rows + num_words;
     auto* valid = values + num_words + 1;
     uint8_t* bytes = scratch_->validity.Reserve(static_cast<size_t>(num_rows));
-    validity_->Read(num_rows, bytes);
+    validity_->ReadValidity(num_rows, bytes);
     const auto found =
         kernels::SelectRows({bytes, static_cast<size_t>(num_rows)}, rows, values, valid);
     validity_.emplace(kernels::AsPackedRun(valid, found.num_rows), 1);
@@ -191,7 +191,7 @@ class FlatReader : public ColumnReader {
   int64_t page_end_;  // rows before the end of the open page
   std::unique_ptr<ValueReader<Out>> stored_values_;  // if some of them are selected
   std::unique_ptr<ValueReader<Out>> values_;
-  std::optional<kernels::ValidityReader> validity_;  // none for a required column
+  std::optional<kernels::LevelReader> validity_;  // none for a required column
 };
 
 }  // namespace

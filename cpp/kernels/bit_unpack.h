@@ -56,4 +56,8 @@ inline void UnpackGroup(const uint8_t* in, int width, uint32_t* out) {
   }
 }
 
+// Writes the bits [begin, begin + num_values) of `bits`, LSB first, as bytes 0 and 1.
+// Reads only the bytes that hold those bits.
+void UnpackBits(const uint8_t* bits, int64_t begin, int64_t num_values, uint8_t* out);
+
 }  // namespace torchparquet::kernels

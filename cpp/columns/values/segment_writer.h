@@ -9,7 +9,7 @@
 #include "batches/column_target.h"
 #include "columns/values/value_reader.h"
 #include "files/row_selection.h"
-#include "kernels/levels/validity.h"
+#include "kernels/levels/level_reader.h"
 #include "kernels/streaming_stores.h"
 #include "kernels/values/expand.h"
 #include "kernels/values/placement.h"
@@ -90,12 +90,12 @@ class SegmentWriter {
   // Writes the next `num_rows` rows of `validity`: valid rows from `reader`, the others
   // as null. For a null under kError, throws Error(kNullValue) that names its row as
   // `first_row` plus its index, after the rows of earlier segments are delivered.
-  void WriteNullable(ValueReader<T>& reader, kernels::ValidityReader& validity,
+  void WriteNullable(ValueReader<T>& reader, kernels::LevelReader& validity,
                      int64_t num_rows, int64_t first_row) {
     while (num_rows > 0) {
       // A long run without nulls goes straight to its place; a shorter one is not worth
       // it.
-      const int64_t run_rows = std::min(num_rows, validity.ValidRunRows());
+      const int64_t run_rows = std::min(num_rows, validity.ValidRun());
       int64_t count = run_rows;
       if (run_rows >= std::min(num_rows, kMinRunRows)) {
         validity.Skip(run_rows);
@@ -139,10 +139,10 @@ class SegmentWriter {
   }
 
   // Rows of one segment, at most BlockRows().
-  void WriteBlock(ValueReader<T>& reader, kernels::ValidityReader& validity,
+  void WriteBlock(ValueReader<T>& reader, kernels::LevelReader& validity,
                   int64_t num_rows, int64_t first_row) {
     uint8_t* bytes = scratch_->validity.Reserve(kBlockRows);
-    const int64_t num_valid = validity.Read(num_rows, bytes);
+    const int64_t num_valid = validity.ReadValidity(num_rows, bytes);
     if (num_valid == num_rows) {
       WriteValid(reader, num_rows);
       return;

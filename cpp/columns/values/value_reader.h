@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "kernels/bit_unpack.h"
 #include "kernels/encodings/dictionary.h"
 #include "kernels/levels/selected.h"
-#include "kernels/levels/validity.h"
 #include "kernels/streaming_stores.h"
 #include "kernels/values/conversion.h"
 

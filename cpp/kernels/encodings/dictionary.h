@@ -54,19 +54,18 @@ class DictionaryReader {
   void PickOnes(T* out, const BitWord* bits, int64_t begin, int64_t end);
 
  private:
-  void NextRun();
-  void ReadPacked(T* out, int64_t num_values, Stores stores);
-  void ReadWithinGroup(T* out, int64_t num_values);
-  int64_t ReadWholeGroups(T* out, int64_t num_groups, Stores stores);
-  T* PickFromPacked(T* out, const BitWord* bits, int64_t begin, int64_t end);
+  // These take values of packed runs.
+  void ReadPacked(const RunPart& part, Stores stores, T* out) const;
+  int64_t ReadWithinGroup(const RunPart& part, T* out) const;
+  int64_t ReadWholeGroups(const RunPart& part, Stores stores, T* out) const;
+  T* PickFromPacked(const RunPart& part, const BitWord* bits, int64_t begin,
+                    T* out) const;
   void CheckIndex(uint32_t index) const;
 
-  RleBitPackedReader runs_;
+  RunCursor runs_;
   const Dictionary<T>* dictionary_;
   DecodeGroupsFunction<T> decode_groups_;
   DecodeGroupsFunction<T> decode_streaming_;  // or null
-  RleBitPackedRun run_;
-  int64_t run_position_ = 0;
 };
 
 extern template class Dictionary<uint8_t>;

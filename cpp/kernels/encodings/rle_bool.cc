@@ -1,11 +1,10 @@
 #include "kernels/encodings/rle_bool.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "base/errors.h"
-#include "kernels/levels/validity.h"
+#include "kernels/bit_unpack.h"
 
 namespace torchparquet::kernels {
 namespace {
@@ -32,38 +31,30 @@ std::span<const uint8_t> TakeRuns(std::span<const uint8_t> bytes) {
 RleBoolReader::RleBoolReader(std::span<const uint8_t> bytes)
     : runs_(TakeRuns(bytes), /*bit_width=*/1) {}
 
-// Moves on within one run, by at least one and at most `num_values` values. Returns by
-// how many.
-int64_t RleBoolReader::TakeFromRun(int64_t num_values) {
-  while (run_position_ == run_.num_values) {
-    if (!runs_.Next(&run_)) {
-      throw CorruptFile("page holds fewer values than its header says");
+template <typename Use>
+void RleBoolReader::Take(int64_t num_values, Use use) {
+  constexpr const char* kTooFew = "page holds fewer values than its header says";
+  runs_.Take(num_values, kTooFew, [&](const RunPart& part) {
+    if (!part.run.packed && part.run.value > 1) {
+      throw CorruptFile("boolean must be 0 or 1: " + std::to_string(part.run.value));
     }
-    run_position_ = 0;
-    if (!run_.packed && run_.value > 1) {
-      throw CorruptFile("boolean must be 0 or 1: " + std::to_string(run_.value));
-    }
-  }
-  const int64_t count = std::min(num_values, run_.num_values - run_position_);
-  run_position_ += count;
-  return count;
+    use(part);
+  });
 }
 
 void RleBoolReader::Read(uint8_t* out, int64_t num_values) {
-  while (num_values > 0) {
-    const int64_t count = TakeFromRun(num_values);
-    if (run_.packed) {
-      UnpackBits(run_.bytes.data(), run_position_ - count, count, out);
+  Take(num_values, [&](const RunPart& part) {
+    if (part.run.packed) {
+      UnpackBits(part.run.bytes.data(), part.begin, part.count, out);
     } else {
-      std::memset(out, static_cast<int>(run_.value), static_cast<size_t>(count));
+      std::memset(out, static_cast<int>(part.run.value), static_cast<size_t>(part.count));
     }
-    out += count;
-    num_values -= count;
-  }
+    out += part.count;
+  });
 }
 
 void RleBoolReader::Skip(int64_t num_values) {
-  while (num_values > 0) num_values -= TakeFromRun(num_values);
+  Take(num_values, [](const RunPart&) {});
 }
 
 }  // namespace torchparquet::kernels

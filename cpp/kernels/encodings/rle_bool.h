@@ -21,11 +21,10 @@ class RleBoolReader {
   void Skip(int64_t num_values);
 
  private:
-  int64_t TakeFromRun(int64_t num_values);
+  template <typename Use>
+  void Take(int64_t num_values, Use use);
 
-  RleBitPackedReader runs_;
-  RleBitPackedRun run_;
-  int64_t run_position_ = 0;
+  RunCursor runs_;
 };
 
 }  // namespace torchparquet::kernels

@@ -8,7 +8,7 @@
 
 #include "base/errors.h"
 #include "kernels/bit_unpack.h"
-#include "kernels/levels/validity.h"
+#include "kernels/count_bytes.h"
 
 namespace torchparquet::kernels {
 namespace {
@@ -59,76 +59,93 @@ void LevelReader::CheckLevel(uint32_t level) const {
                     std::to_string(level));
 }
 
-// Moves to the next run if the current one has no entry left. Returns false at the end.
-bool LevelReader::NextRun() {
-  while (run_position_ == run_.num_values) {
-    if (!runs_.Next(&run_)) return false;
-    run_position_ = 0;
-    if (!run_.packed && run_.num_values > 0) CheckLevel(run_.value);
-  }
-  return true;
-}
-
 int64_t LevelReader::RunOf(int level) {
-  if (!NextRun() || run_.packed || run_.value != static_cast<uint32_t>(level)) return 0;
-  return run_.num_values - run_position_;
+  const RleBitPackedRun* run = runs_.Run();
+  if (run == nullptr || run->packed) return 0;
+  CheckLevel(run->value);
+  return run->value == static_cast<uint32_t>(level) ? runs_.left() : 0;
 }
 
-// The number of the entries that the current run has.
-int64_t LevelReader::TakeFromRun(int64_t num_levels) {
-  if (!NextRun()) throw CorruptFile("page holds fewer levels than entries");
-  return std::min(num_levels, run_.num_values - run_position_);
+template <typename Use>
+void LevelReader::Take(int64_t num_levels, Use use) {
+  constexpr const char* kTooFew = "page holds fewer levels than entries";
+  runs_.Take(num_levels, kTooFew, [&](const RunPart& part) {
+    if (!part.run.packed) CheckLevel(part.run.value);
+    use(part);
+  });
 }
 
 void LevelReader::Read(int64_t num_levels, uint8_t* levels) {
-  while (num_levels > 0) {
-    const int64_t count = TakeFromRun(num_levels);
-    if (run_.packed) {
-      UnpackLevels(count, levels);
+  Take(num_levels, [&](const RunPart& part) {
+    if (part.run.packed) {
+      Unpack(part, levels);
     } else {
-      std::memset(levels, static_cast<int>(run_.value), static_cast<size_t>(count));
+      std::memset(levels, static_cast<int>(part.run.value),
+                  static_cast<size_t>(part.count));
     }
-    run_position_ += count;
-    levels += count;
-    num_levels -= count;
-  }
+    levels += part.count;
+  });
 }
 
-void LevelReader::Skip(int64_t num_levels) {
-  std::array<uint8_t, 512> block;
-  while (num_levels > 0) {
-    int64_t count = TakeFromRun(num_levels);
-    if (run_.packed) {
-      count = std::min<int64_t>(count, block.size());
-      UnpackLevels(count, block.data());
+int64_t LevelReader::ReadValidity(int64_t num_levels, uint8_t* validity) {
+  int64_t num_valid = 0;
+  Take(num_levels, [&](const RunPart& part) {
+    if (part.run.packed) {
+      Unpack(part, validity);
+      const auto valid = static_cast<uint8_t>(max_level_);
+      for (int64_t i = 0; valid > 1 && i < part.count; ++i) {
+        validity[i] = validity[i] == valid;
+      }
+      num_valid += CountEqual(validity, part.count, 1);
+    } else {
+      const bool is_valid = part.run.value == max_level_;
+      std::memset(validity, is_valid, static_cast<size_t>(part.count));
+      num_valid += is_valid ? part.count : 0;
     }
-    run_position_ += count;
-    num_levels -= count;
-  }
+    validity += part.count;
+  });
+  return num_valid;
 }
 
-// Unpacks levels of the current run without moving on.
-void LevelReader::UnpackLevels(int64_t num_levels, uint8_t* levels) const {
+int64_t LevelReader::Skip(int64_t num_levels) {
+  std::array<uint8_t, 1024> block;
+  int64_t num_valid = 0;
+  Take(num_levels, [&](const RunPart& part) {
+    const auto& [run, begin, count] = part;
+    if (!run.packed) num_valid += run.value == max_level_ ? count : 0;
+    for (int64_t done = 0; run.packed && done < count;) {
+      const int64_t size = std::min<int64_t>(count - done, block.size());
+      Unpack({run, begin + done, size}, block.data());
+      num_valid += CountEqual(block.data(), size, static_cast<uint8_t>(max_level_));
+      done += size;
+    }
+  });
+  return num_valid;
+}
+
+// Unpacks levels of a packed run.
+void LevelReader::Unpack(const RunPart& part, uint8_t* levels) const {
+  const std::span<const uint8_t> bytes = part.run.bytes;
   const int width = runs_.bit_width();
   if (width == 1) {
-    UnpackBits(run_.bytes.data(), run_position_, num_levels, levels);
+    UnpackBits(bytes.data(), part.begin, part.count, levels);
     return;
   }
   if (width == 2) {
-    UnpackPairs(run_.bytes.data(), run_position_, num_levels, levels);
-    if (max_level_ < 3) CheckLevel(*std::max_element(levels, levels + num_levels));
+    UnpackPairs(bytes.data(), part.begin, part.count, levels);
+    if (max_level_ < 3) CheckLevel(*std::max_element(levels, levels + part.count));
     return;
   }
   // A group of eight levels is a word or less.
   const uint64_t mask = (uint64_t{1} << width) - 1;
-  const uint8_t* end = run_.bytes.data() + run_.bytes.size();
+  const uint8_t* end = bytes.data() + bytes.size();
   uint64_t highest = 0;
-  for (int64_t position = run_position_; num_levels > 0;) {
+  for (int64_t left = part.count, position = part.begin; left > 0;) {
     const int64_t first = position % kGroupValues;
-    const int64_t count = std::min(num_levels, kGroupValues - first);
-    const uint8_t* group = run_.bytes.data() + position / kGroupValues * width;
+    const int64_t count = std::min(left, kGroupValues - first);
+    const uint8_t* group = bytes.data() + position / kGroupValues * width;
     std::array<uint8_t, sizeof(uint64_t)> padded{};
-    if (run_.readable_end - group < static_cast<int64_t>(padded.size())) {
+    if (part.run.readable_end - group < static_cast<int64_t>(padded.size())) {
       // The last group of a page may be cut short.
       std::copy(group, std::min(group + width, end), padded.begin());
       group = padded.data();
@@ -140,7 +157,7 @@ void LevelReader::UnpackLevels(int64_t num_levels, uint8_t* levels) const {
       *levels++ = static_cast<uint8_t>(level);
     }
     position += count;
-    num_levels -= count;
+    left -= count;
   }
   CheckLevel(static_cast<uint32_t>(highest));
 }

@@ -20,20 +20,24 @@ class LevelReader {
   // The number of next entries that one repeated run gives `level`. 0 if the next entry
   // has another level, is in a packed run, or does not exist.
   int64_t RunOf(int level);
+  // The same for the highest level.
+  int64_t ValidRun() { return RunOf(static_cast<int>(max_level_)); }
 
   void Read(int64_t num_levels, uint8_t* levels);
-  void Skip(int64_t num_levels);
+  // Writes 1 for the highest level, that of a value, and 0 for others. Returns the number
+  // of ones.
+  int64_t ReadValidity(int64_t num_levels, uint8_t* validity);
+  // Returns how many of the levels are the highest.
+  int64_t Skip(int64_t num_levels);
 
  private:
-  bool NextRun();
-  int64_t TakeFromRun(int64_t num_levels);
-  void UnpackLevels(int64_t num_levels, uint8_t* levels) const;
+  template <typename Use>
+  void Take(int64_t num_levels, Use use);
+  void Unpack(const RunPart& part, uint8_t* levels) const;
   void CheckLevel(uint32_t level) const;
 
-  RleBitPackedReader runs_;
+  RunCursor runs_;
   uint32_t max_level_ = 0;
-  RleBitPackedRun run_;
-  int64_t run_position_ = 0;
 };
 
 }  // namespace torchparquet::kernels

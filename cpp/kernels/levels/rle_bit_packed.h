@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/errors.h"
 #include "kernels/bit_unpack.h"
 
 namespace torchparquet::kernels {
@@ -19,7 +20,7 @@ struct RleBitPackedRun {
   const uint8_t* readable_end = nullptr;
 };
 
-// Walks the runs of levels, dictionary indices or booleans.
+// Reads the runs of levels, dictionary indices or booleans.
 class RleBitPackedReader {
  public:
   RleBitPackedReader() = default;
@@ -74,6 +75,52 @@ class RleBitPackedReader {
 
   std::span<const uint8_t> bytes_;
   int bit_width_ = 0;
+};
+
+// Consecutive values of one run.
+struct RunPart {
+  const RleBitPackedRun& run;
+  int64_t begin;  // within the run
+  int64_t count;
+};
+
+// Walks the values in steps of any size, across the borders of runs.
+class RunCursor {
+ public:
+  RunCursor() = default;  // of no value
+  // As of RleBitPackedReader.
+  RunCursor(std::span<const uint8_t> bytes, int bit_width) : runs_(bytes, bit_width) {}
+
+  // The run of the next value, or null at the end.
+  const RleBitPackedRun* Run() {
+    while (position_ == run_.num_values) {
+      if (!runs_.Next(&run_)) return nullptr;
+      position_ = 0;
+    }
+    return &run_;
+  }
+  // The number of values that the current run still has.
+  int64_t left() const { return run_.num_values - position_; }
+  int bit_width() const { return runs_.bit_width(); }
+
+  // Calls use(RunPart) for each run that has some of the next `num_values` values, in
+  // order, and moves past them. Throws Error(kCorruptFile) with the text `too_few` if
+  // there are fewer.
+  template <typename Use>
+  void Take(int64_t num_values, const char* too_few, Use use) {
+    while (num_values > 0) {
+      if (Run() == nullptr) throw CorruptFile(too_few);
+      const RunPart part{run_, position_, std::min(num_values, left())};
+      position_ += part.count;
+      num_values -= part.count;
+      use(part);
+    }
+  }
+
+ private:
+  RleBitPackedReader runs_;
+  RleBitPackedRun run_;
+  int64_t position_ = 0;  // within the run
 };
 
 }  // namespace torchparquet::kernels

@@ -20,7 +20,6 @@
 #include "kernels/levels/bit_packed_levels.h"
 #include "kernels/levels/level_reader.h"
 #include "kernels/levels/rle_bit_packed.h"
-#include "kernels/levels/validity.h"
 
 namespace torchparquet::testing {
 namespace {
@@ -57,13 +56,13 @@ bool FuzzRleBitPacked(Draws& draws) {
   });
 }
 
-// ValidityReader, whose rows are values of one byte.
+// The validity that LevelReader reads.
 struct ValidityRows {
   using Value = uint8_t;
-  static std::vector<uint8_t> Read(kernels::ValidityReader& reader, int64_t num_rows) {
-    const int64_t run_rows = num_rows > 0 ? reader.ValidRunRows() : 0;
+  static std::vector<uint8_t> Read(kernels::LevelReader& reader, int64_t num_rows) {
+    const int64_t run_rows = num_rows > 0 ? reader.ValidRun() : 0;
     ExactBuffer<uint8_t> rows(static_cast<size_t>(num_rows));
-    const int64_t num_valid = reader.Read(num_rows, rows.data());
+    const int64_t num_valid = reader.ReadValidity(num_rows, rows.data());
     const auto ones = std::count(rows.span().begin(), rows.span().end(), 1);
     const auto zeros = std::count(rows.span().begin(), rows.span().end(), 0);
     Require(num_valid == ones && ones + zeros == num_rows, "a wrong count of valid rows");
@@ -73,12 +72,12 @@ struct ValidityRows {
 };
 
 bool FuzzValidity(Draws& draws) {
-  const auto max_level = static_cast<int>(draws.OneIn(3) ? draws.Between(1, 300) : 1);
+  const auto max_level = static_cast<int>(draws.OneIn(3) ? draws.Between(1, 255) : 1);
   const int width = std::bit_width(static_cast<unsigned>(max_level));
   const int64_t num_rows = RandomCount(draws);
   const Bytes bytes = RleBitPackedInput(draws, width, num_rows + 20, max_level + 1);
   return CheckSteps<ValidityRows>(draws, num_rows, bytes, [&](const auto& exact) {
-    return std::make_unique<kernels::ValidityReader>(exact, max_level);
+    return std::make_unique<kernels::LevelReader>(exact, max_level);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -74,6 +75,22 @@ TEST_CASE("the runs that one word serves lie within it") {
   CHECK(ValuesPerWord<16>() == 4);
   CHECK(ValuesPerWord<17>() == 2);
   CHECK(ValuesPerWord<32>() == 2);
+}
+
+TEST_CASE("UnpackBits writes every bit once and reads only their bytes") {
+  Draws draws(11);
+  for (int64_t end = 0; end <= 200; ++end) {
+    ExactBuffer<uint8_t> bits(testing::RandomBytes(draws, (end + 7) / 8));
+    for (int64_t begin = std::max<int64_t>(0, end - 150); begin <= end; ++begin) {
+      std::vector<uint8_t> expected;
+      for (int64_t i = begin; i < end; ++i) {
+        expected.push_back((bits.data()[i / 8] >> (i % 8)) & 1);
+      }
+      ExactBuffer<uint8_t> out(static_cast<size_t>(end - begin));
+      UnpackBits(bits.data(), begin, end - begin, out.data());
+      CHECK(out.Copy() == expected);
+    }
+  }
 }
 
 }  // namespace

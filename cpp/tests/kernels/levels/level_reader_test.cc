@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <vector>
 
 #include "caught.h"
@@ -52,7 +53,8 @@ Levels RandomLevels(Draws& draws, int max_level, int64_t num_runs) {
 }
 
 // Reads and passes over `levels` in random steps. Returns how many came out wrong.
-int64_t NumWrong(Draws& draws, LevelReader& reader, const Levels& levels) {
+int64_t NumWrong(Draws& draws, LevelReader& reader, const Levels& levels,
+                 uint32_t max_level) {
   const auto num_levels = std::ssize(levels.values);
   int64_t num_wrong = 0;
   for (int64_t position = 0; position < num_levels;) {
@@ -68,7 +70,8 @@ int64_t NumWrong(Draws& draws, LevelReader& reader, const Levels& levels) {
       }
     }
     if (draws.OneIn(3)) {
-      reader.Skip(count);
+      const auto next = levels.values.begin() + position;
+      num_wrong += reader.Skip(count) != std::count(next, next + count, max_level);
     } else {
       ExactBuffer<uint8_t> out(static_cast<size_t>(count));
       reader.Read(count, out.data());
@@ -89,7 +92,7 @@ TEST_CASE("levels of every width, in random steps") {
       const Levels levels = RandomLevels(draws, max_level, draws.Between(0, 12));
       ExactBuffer<uint8_t> bytes(levels.bytes);
       LevelReader reader(bytes.span(), max_level);
-      CHECK(NumWrong(draws, reader, levels) == 0);
+      CHECK(NumWrong(draws, reader, levels, static_cast<uint32_t>(max_level)) == 0);
       CHECK(reader.RunOf(0) == 0);
       CHECK(reader.RunOf(max_level) == 0);
       uint8_t out;
@@ -120,7 +123,7 @@ TEST_CASE("a last packed run may end with its last level") {
       levels.values.resize(static_cast<size_t>(std::min(available, std::ssize(packed))));
       levels.run_end.resize(levels.values.size());
       LevelReader reader(bytes.span(), max_level);
-      CHECK(NumWrong(draws, reader, levels) == 0);
+      CHECK(NumWrong(draws, reader, levels, static_cast<uint32_t>(max_level)) == 0);
       CHECK(Throws(ErrorKind::kCorruptFile, [&] { reader.Skip(1); }));
     }
   }
@@ -140,7 +143,7 @@ TEST_CASE("a level above the highest is an error, wherever it stands") {
         LevelReader reader(bytes.span(), max_level);
         ExactBuffer<uint8_t> out(24);
         const auto take = [&](int64_t count) {
-          skips ? reader.Skip(count) : reader.Read(count, out.data());
+          skips ? void(reader.Skip(count)) : reader.Read(count, out.data());
         };
         take(place);
         CHECK(Throws(ErrorKind::kCorruptFile, [&] { take(1); }));
@@ -182,6 +185,132 @@ TEST_CASE("what is nested too deeply is refused") {
   LevelReader none;
   CHECK(none.RunOf(0) == 0);
   CHECK(Throws(ErrorKind::kCorruptFile, [&] { none.Skip(1); }));
+}
+
+int64_t DecodeValidity(std::span<const uint8_t> runs, int max_level, int64_t num_rows,
+                       uint8_t* validity) {
+  return LevelReader(runs, max_level).ReadValidity(num_rows, validity);
+}
+
+TEST_CASE("validity at every depth of nesting") {
+  Draws draws(12);
+  for (const int max_level : {1, 2, 3, 4, 7, 8, 31, 100}) {
+    CAPTURE(max_level);
+    for (int trial = 0; trial < 20; ++trial) {
+      RleBitPackedEncoder encoder(std::bit_width(static_cast<unsigned>(max_level)));
+      encoder.AppendRepeated(0, 1);  // so that no single run holds all rows
+      encoder.AppendRandom(draws, 300, max_level + 1);
+      const auto num_rows =
+          draws.Between(2, static_cast<int64_t>(encoder.values().size()));
+      std::vector<uint8_t> expected;
+      for (int64_t row = 0; row < num_rows; ++row) {
+        expected.push_back(encoder.values()[static_cast<size_t>(row)] ==
+                           static_cast<uint32_t>(max_level));
+      }
+      ExactBuffer<uint8_t> runs(encoder.bytes());
+      ExactBuffer<uint8_t> validity(static_cast<size_t>(num_rows));
+      const int64_t num_valid =
+          DecodeValidity(runs.span(), max_level, num_rows, validity.data());
+      CHECK(num_valid == std::accumulate(expected.begin(), expected.end(), int64_t{0}));
+      CHECK(validity.Copy() == expected);
+    }
+  }
+}
+
+TEST_CASE("validity is read and skipped from every place") {
+  Draws draws(14);
+  for (const int max_level : {1, 2, 5}) {
+    RleBitPackedEncoder encoder(std::bit_width(static_cast<unsigned>(max_level)));
+    encoder.AppendRandom(draws, 400, max_level + 1);
+    std::vector<uint8_t> expected;
+    for (const uint32_t level : encoder.values()) {
+      expected.push_back(level == static_cast<uint32_t>(max_level));
+    }
+    const auto num_rows = static_cast<int64_t>(expected.size());
+    ExactBuffer<uint8_t> runs(encoder.bytes());
+    for (int64_t begin = 0; begin < num_rows; ++begin) {
+      LevelReader reader(runs.span(), max_level);
+      const auto middle = expected.begin() + begin;
+      CHECK(reader.Skip(begin) == std::accumulate(expected.begin(), middle, int64_t{0}));
+      const int64_t count = draws.Between(0, num_rows - begin);
+      ExactBuffer<uint8_t> validity(static_cast<size_t>(count));
+      CHECK(reader.ReadValidity(count, validity.data()) ==
+            std::accumulate(middle, middle + count, int64_t{0}));
+      CHECK(validity.Copy() == std::vector<uint8_t>(middle, middle + count));
+    }
+  }
+}
+
+TEST_CASE("a repeated run of present values is known as one") {
+  for (const int max_level : {1, 3}) {
+    RleBitPackedEncoder encoder(std::bit_width(static_cast<unsigned>(max_level)));
+    encoder.AppendRepeated(0, 0);
+    encoder.AppendRepeated(static_cast<uint32_t>(max_level), 50);
+    encoder.AppendRepeated(0, 3);
+    encoder.AppendPacked(std::vector<uint32_t>(8, static_cast<uint32_t>(max_level)));
+    LevelReader reader(encoder.bytes(), max_level);
+    CHECK(reader.ValidRun() == 50);
+    CHECK(reader.Skip(20) == 20);
+    CHECK(reader.ValidRun() == 30);
+    CHECK(reader.Skip(30) == 30);
+    CHECK(reader.ValidRun() == 0);  // nulls
+    CHECK(reader.Skip(3) == 0);
+    CHECK(reader.ValidRun() == 0);  // packed
+    CHECK(reader.Skip(8) == 8);
+    CHECK(reader.ValidRun() == 0);  // the end
+  }
+}
+
+TEST_CASE("all rows null, and all rows present in several runs") {
+  RleBitPackedEncoder nulls(1);
+  nulls.AppendRepeated(0, 40);
+  ExactBuffer<uint8_t> validity(40);
+  CHECK(DecodeValidity(nulls.bytes(), 1, 40, validity.data()) == 0);
+  CHECK(validity.Copy() == std::vector<uint8_t>(40, 0));
+
+  RleBitPackedEncoder present(1);
+  present.AppendRepeated(1, 16);
+  present.AppendPacked(std::vector<uint32_t>(24, 1));
+  CHECK(DecodeValidity(present.bytes(), 1, 40, validity.data()) == 40);
+  CHECK(validity.Copy() == std::vector<uint8_t>(40, 1));
+  CHECK(DecodeValidity({}, 1, 0, nullptr) == 0);
+}
+
+TEST_CASE("validity of too few levels is an error, wherever the input is cut") {
+  Draws draws(13);
+  for (const int max_level : {1, 2, 5}) {
+    RleBitPackedEncoder encoder(std::bit_width(static_cast<unsigned>(max_level)));
+    encoder.AppendRandom(draws, 200, max_level + 1);
+    encoder.AppendRepeated(1, 1);
+    const auto num_rows = static_cast<int64_t>(encoder.values().size());
+    for (size_t size = 0; size < encoder.bytes().size(); ++size) {
+      ExactBuffer<uint8_t> cut(std::span(encoder.bytes()).first(size));
+      ExactBuffer<uint8_t> validity(static_cast<size_t>(num_rows));
+      CHECK(Throws(ErrorKind::kCorruptFile, [&] {
+        DecodeValidity(cut.span(), max_level, num_rows, validity.data());
+      }));
+    }
+  }
+}
+
+TEST_CASE("no level above the highest has a validity") {
+  for (const int max_level : {1, 2, 4, 6}) {
+    const int width = std::bit_width(static_cast<unsigned>(max_level));
+    RleBitPackedEncoder repeated(width);
+    repeated.AppendRepeated(static_cast<uint32_t>(max_level) + 1, 8);
+    ExactBuffer<uint8_t> validity(8);
+    CHECK(Throws(ErrorKind::kCorruptFile, [&] {
+      DecodeValidity(repeated.bytes(), max_level, 8, validity.data());
+    }));
+    if (max_level == 1) continue;  // one bit cannot say 2
+    std::vector<uint32_t> levels(8);
+    levels[5] = static_cast<uint32_t>(max_level) + 1;
+    RleBitPackedEncoder packed(width);
+    packed.AppendPacked(levels);
+    CHECK(Throws(ErrorKind::kCorruptFile,
+                 [&] { DecodeValidity(packed.bytes(), max_level, 8, validity.data()); }));
+    CHECK(DecodeValidity(packed.bytes(), max_level, 5, validity.data()) == 0);
+  }
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include "draws.h"
 #include "exact_buffer.h"
-#include "kernels/levels/validity.h"
+#include "kernels/levels/level_reader.h"
 
 namespace torchparquet::kernels {
 namespace {
@@ -105,7 +105,7 @@ TEST_CASE("selected rows of a page with nulls have their values and their validi
     REQUIRE(found.num_values == std::ssize(expected_values));
     const std::vector<BitWord> words = WordsOf(expected_values);
     CHECK(std::equal(words.begin(), words.end(), values.data()));
-    ValidityReader reader(AsPackedRun(levels.data() + 1, found.num_rows), 1);
+    LevelReader reader(AsPackedRun(levels.data() + 1, found.num_rows), 1);
     std::vector<uint8_t> read(expected_valid.size());
     reader.Read(found.num_rows, read.data());
     CHECK(read == expected_valid);
