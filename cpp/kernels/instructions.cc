@@ -6,16 +6,31 @@
 
 #include "base/errors.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace torchparquet::kernels {
 namespace {
 
 constexpr std::array kAll = {Instructions::kBaseline, Instructions::kAvx2};
 constexpr const char* kVariable = "TORCHPARQUET_INSTRUCTIONS";
 
+#if defined(__x86_64__)
+// Not by __builtin_cpu_supports, which some compilers do not let ask for it.
+bool HasF16c() {
+  unsigned int a = 0;
+  unsigned int b = 0;
+  unsigned int c = 0;
+  unsigned int d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 Instructions Best() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("pclmul") &&
-      __builtin_cpu_supports("popcnt")) {
+      __builtin_cpu_supports("popcnt") && HasF16c()) {
     return Instructions::kAvx2;
   }
 #endif

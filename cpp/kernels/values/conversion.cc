@@ -2,22 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <type_traits>
 #include <utility>
 
 #include "base/errors.h"
+#include "kernels/values/decimal.h"
 #include "kernels/values/float_formats.h"
 
 namespace torchparquet::kernels {
 namespace {
-
-// A type of the compiler, beyond the standard.
-__extension__ using Int128 = __int128;
-__extension__ using UInt128 = unsigned __int128;
 
 // Stand for the 16-bit floats among the types of output values.
 struct Half {
@@ -58,17 +53,6 @@ Out ToFloat(Value value) {
   }
 }
 
-std::string Text(Int128 value) {
-  if (value == 0) return "0";
-  const bool negative = value < 0;
-  auto rest = static_cast<UInt128>(value);
-  if (negative) rest = -rest;
-  std::string text;
-  for (; rest != 0; rest /= 10)
-    text.insert(text.begin(), static_cast<char>('0' + rest % 10));
-  return negative ? "-" + text : text;
-}
-
 // The name of an output type, for messages.
 template <typename Out>
 std::string TypeName() {
@@ -81,7 +65,7 @@ Error DoesNotFit(Int128 value) {
   const char* dtype = value == static_cast<int64_t>(value) ? "int64" : "float64";
   return Error(ErrorKind::kCast, "Column(..., dtype=\"" + std::string(dtype) +
                                      "\") reads a value that does not fit " +
-                                     TypeName<Out>() + ": " + Text(value));
+                                     TypeName<Out>() + ": " + DigitsOf(value));
 }
 
 template <typename Out, typename Value>
@@ -149,6 +133,9 @@ void ConvertBool(const StoredType&, const uint8_t* in, int64_t num_values, uint8
 template <typename Value, typename Out>
 void ConvertFloat(const StoredType&, const uint8_t* in, int64_t num_values,
                   uint8_t* out) {
+  if constexpr (std::is_same_v<Value, float> && std::is_same_v<Out, Half>) {
+    return Float16s(in, num_values, out);
+  }
   for (int64_t i = 0; i < num_values; ++i) {
     Store(ToFloat<Out>(Load<Value>(in + i * static_cast<int64_t>(sizeof(Value)))), i,
           out);
@@ -224,7 +211,7 @@ void ConvertTime(const StoredType& type, const uint8_t* in, int64_t num_values,
             ErrorKind::kCast,
             "time is no whole number of the unit that Column(..., unit=...) says; "
             "a finer unit or dtype=\"float64\" reads it: " +
-                Text(value) + " / " + Text(divisor));
+                DigitsOf(value) + " / " + DigitsOf(divisor));
       }
       const Int128 quotient = value / divisor;
       if (quotient != static_cast<Out>(quotient)) throw DoesNotFit<Out>(quotient);
@@ -247,24 +234,6 @@ constexpr auto TimeFunctionFor(Stored stored) {
     default:
       return Function{nullptr};
   }
-}
-
-// A decimal's value as the nearest double.
-double ScaledDown(Int128 unscaled, int32_t scale) {
-  static constexpr std::array<double, 23> kPowers = {
-      1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
-      1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-  constexpr Int128 kExactLimit = Int128{1} << 53;
-  if (unscaled <= kExactLimit && unscaled >= -kExactLimit && scale >= 0 &&
-      scale < static_cast<int32_t>(kPowers.size())) {
-    // Both are exact, so the quotient is rounded once.
-    return static_cast<double>(static_cast<int64_t>(unscaled)) /
-           kPowers[static_cast<size_t>(scale)];
-  }
-  // Not std::from_chars, which older C++ libraries lack. Without a decimal point no
-  // locale changes the result.
-  const std::string text = Text(unscaled) + "e" + std::to_string(-int64_t{scale});
-  return std::strtod(text.c_str(), nullptr);
 }
 
 Int128 LoadBigEndian(const uint8_t* in, int32_t num_bytes) {
@@ -294,7 +263,7 @@ void ConvertDecimal(const StoredType& type, const uint8_t* in, int64_t num_value
     const Int128 unscaled =
         LoadUnscaled<kStored>(in + i * type.num_bytes, type.num_bytes);
     if constexpr (kIsFloat<Out>) {
-      Store(ToFloat<Out>(ScaledDown(unscaled, type.scale)), i, out);
+      Store(ToFloat<Out>(NearestDouble(unscaled, type.scale)), i, out);
     } else {
       if (unscaled != static_cast<Out>(unscaled)) throw DoesNotFit<Out>(unscaled);
       Store(static_cast<Out>(unscaled), i, out);

@@ -46,4 +46,9 @@ inline float FloatOfFloat16(uint16_t half) {
   return std::bit_cast<float>(sign | wide_exponent << 23 | mantissa << 13);
 }
 
+// The float16 of many float32. Neither `in` nor `out` need be aligned. The plain variant
+// is for tests.
+void Float16s(const uint8_t* in, int64_t num_values, uint8_t* out);
+void PlainFloat16s(const uint8_t* in, int64_t num_values, uint8_t* out);
+
 }  // namespace torchparquet::kernels
