@@ -55,12 +55,7 @@ BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capaci
                       std::to_string(field.cell_items) + ", width " +
                       std::to_string(field.width));
     }
-    FieldPlace place{.item_bytes = field.item_bytes,
-                     .width = field.width,
-                     .cell_items = field.cell_items,
-                     .valid_items = field.valid_items,
-                     .num_offsets = field.num_offsets,
-                     .has_item_valid = field.has_item_valid};
+    FieldPlace place{field};
     if (field.num_offsets > 0) {
       if (field.item_bytes != sizeof(int64_t) || field.width * field.cell_items != 1) {
         throw Error(ErrorKind::kInvalidArgument,

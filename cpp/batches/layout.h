@@ -11,27 +11,20 @@ namespace torchparquet {
 // cell_items] if each value is an array of items. A field of variable length has the
 // offsets of its rows here, [B + 1] of int64; JaggedItems has the rest.
 struct FieldSpec {
-  int64_t item_bytes = 0;  // 1, 2, 4 or 8
-  int64_t width = 1;       // cells of a row
-  int64_t cell_items = 1;  // above 1 only for a width of 1
-  bool has_valid = false;  // adds a bool tensor of one item per cell
-  int64_t valid_items =
-      1;  // of that tensor per cell; above 1 if a cell's items are masked
+  int64_t item_bytes = 0;       // 1, 2, 4 or 8
+  int64_t width = 1;            // cells of a row
+  int64_t cell_items = 1;       // above 1 only for a width of 1
+  bool has_valid = false;       // adds a bool tensor of one item per cell
+  int64_t valid_items = 1;      // of that tensor per cell; above 1 if items are masked
   int64_t num_offsets = 0;      // levels of offsets; above 0: variable length
   bool has_item_valid = false;  // adds a bool tensor of one item per value
   double row_bytes = 0;         // likely bytes of a row's items
 };
 
-// The place of a field in a slab, in bytes from its start.
-struct FieldPlace {
+// A field with its place in a slab, in bytes from the slab's start.
+struct FieldPlace : FieldSpec {
   int64_t values_offset = 0;
   int64_t valid_offset = -1;  // -1: the field has no valid tensor
-  int64_t item_bytes = 0;
-  int64_t width = 1;
-  int64_t cell_items = 1;
-  int64_t valid_items = 1;
-  int64_t num_offsets = 0;
-  bool has_item_valid = false;
   int64_t jagged_index = -1;  // among the fields of variable length; -1: not one
 };
 
