@@ -55,19 +55,4 @@ class FixedBytesDictionaryReader : public ValueReader<uint8_t> {
   const FixedBytesDictionary* dictionary_;
 };
 
-// The same as stored values, for values that are converted one by one.
-class StoredDictionaryReader : public StoredReader {
- public:
-  // As of FixedBytesDictionaryReader.
-  StoredDictionaryReader(std::span<const uint8_t> bytes,
-                         const FixedBytesDictionary* dictionary)
-      : reader_(bytes, dictionary) {}
-
-  void Read(uint8_t* out, int64_t num_values) override { reader_.Read(out, num_values); }
-  void Skip(int64_t num_values) override { reader_.Skip(num_values); }
-
- private:
-  FixedBytesDictionaryReader reader_;
-};
-
 }  // namespace torchparquet

@@ -97,7 +97,7 @@ class FixedSizeValues : public PageValues<Out> {
       }
       if (is_refused_) {
         return std::make_unique<ConvertingReader<Out>>(
-            std::make_unique<StoredDictionaryReader>(bytes, &fixed_bytes_dictionary_),
+            std::make_unique<FixedBytesDictionaryReader>(bytes, &fixed_bytes_dictionary_),
             conversion_);
       }
       return std::make_unique<DictionaryValueReader<Out>>(bytes, &dictionary_);

@@ -39,16 +39,9 @@ class ValueReader {
   virtual bool may_refuse() const { return false; }
 };
 
-// Reads the values of one data page as they are stored: for each value the bytes that a
-// conversion takes. `out` is aligned for numbers of that size.
-class StoredReader {
- public:
-  virtual ~StoredReader() = default;
-  // As in ValueReader.
-  virtual void Read(uint8_t* out, int64_t num_values) = 0;
-  virtual void Skip(int64_t num_values) = 0;
-  virtual void ReadStreaming(uint8_t* out, int64_t num_values) { Read(out, num_values); }
-};
+// Reads values as they are stored: for each value the bytes that a conversion takes. The
+// output of Read is aligned for numbers of that size.
+using StoredReader = ValueReader<uint8_t>;
 
 // PLAIN values of a fixed width.
 template <typename T>
