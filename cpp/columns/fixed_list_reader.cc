@@ -1,16 +1,13 @@
-#include "columns/fixed_list_reader.h"
-
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/errors.h"
-#include "columns/leaf_values.h"
+#include "columns/readers.h"
+#include "columns/requested_values.h"
 #include "columns/row_walk.h"
-#include "columns/values/selected_reader.h"
-#include "kernels/levels/selected.h"
+#include "columns/values/leaf_values.h"
 #include "kernels/streaming_stores.h"
 
 namespace torchparquet {
@@ -25,24 +22,11 @@ class FixedListReader : public RowWalk {
       : RowWalk(std::move(file), column, start, std::move(buffers_to_use)),
         length_(column.list_length),
         cell_items_(column.cell_items),
-        page_values_(MakeLeafValues<Out>(this->file(), column, start.column, buffers())) {
-  }
+        values_(MakeRequestedValues<Out>(this->file(), column, start.column, buffers()),
+                cell_items_) {}
 
  private:
-  void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes) override {
-    page_values_->ReadDictionary(header, bytes);
-  }
-  void OpenValues(const PageHeader& header, const ValueBytes& values) override {
-    values_ = page_values_->Open(header, values);
-  }
-  void SkipValues(int64_t num_values) override { values_->Skip(num_values); }
-  void SelectValues(std::span<const kernels::BitWord> bits, int64_t num_values) override {
-    selected_.emplace(values_.get(), bits, num_values, cell_items_);
-  }
-  void EndSelected() override {
-    selected_->SkipRest();
-    selected_.reset();
-  }
+  EntryValues& values() override { return values_; }
 
   void WriteRows(const ColumnTarget& target, DecodeProgress* progress) override {
     if (target.item_bytes != sizeof(Out) || target.cell_items != length_ * cell_items_) {
@@ -122,11 +106,10 @@ class FixedListReader : public RowWalk {
     if (num_values == 0) return;
     const int64_t first_item = num_items_;
     Out* out = Take(num_values, next_row);
-    ValueReader<Out>& values = selected_ ? *selected_ : *values_;
     if (streaming_) {
-      values.ReadStreaming(out, num_values);
+      values_.reader().ReadStreaming(out, num_values);
     } else {
-      values.Read(out, num_values);
+      values_.reader().Read(out, num_values);
     }
     if (valid_ != nullptr) {
       std::memset(valid_ + first_item, 1, static_cast<size_t>(num_values));
@@ -175,9 +158,7 @@ class FixedListReader : public RowWalk {
 
   const int64_t length_;
   const int64_t cell_items_;  // of a value
-  const std::unique_ptr<PageValues<Out>> page_values_;
-  std::unique_ptr<ValueReader<Out>> values_;
-  std::optional<SelectedReader<Out>> selected_;
+  LeafValues<Out> values_;
   bool streaming_ = false;
   bool fails_on_null_ = false;
   Out fill_ = 0;
@@ -196,7 +177,7 @@ std::unique_ptr<ColumnReader> MakeFixedListReader(std::shared_ptr<const ParquetF
                                                   const ColumnRequest& column,
                                                   const ColumnStart& start,
                                                   ColumnBuffers buffers) {
-  return ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
+  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
     return std::unique_ptr<ColumnReader>(std::make_unique<FixedListReader<Out>>(
         std::move(file), column, start, std::move(buffers)));
   });

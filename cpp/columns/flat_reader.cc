@@ -1,13 +1,12 @@
-#include "columns/flat_reader.h"
-
 #include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "base/errors.h"
-#include "columns/leaf_values.h"
-#include "columns/values/selected_reader.h"
+#include "columns/readers.h"
+#include "columns/requested_values.h"
+#include "columns/values/leaf_values.h"
 #include "kernels/levels/level_reader.h"
 #include "kernels/levels/selected.h"
 #include "pages/column_pages.h"
@@ -23,15 +22,15 @@ class FlatReader : public ColumnReader {
              const ColumnStart& start, ColumnBuffers buffers_to_use)
       : ColumnReader(std::move(file), column, start, std::move(buffers_to_use)),
         max_level_(this->file().leaves()[static_cast<size_t>(start.column)].max_level),
-        cell_items_(column.cell_items),
         selection_(start.selection),
         place_(start.place),
         pages_(this->file(), start.row_group, start.column,
                {.max_page_bytes = column.max_page_bytes,
                 .wanted = {start.selection.get(), column.reads_whole_row_group}},
                this->buffers()),
-        page_values_(
-            MakeLeafValues<Out>(this->file(), column, start.column, this->buffers())),
+        values_(
+            MakeRequestedValues<Out>(this->file(), column, start.column, this->buffers()),
+            column.cell_items),
         stored_end_(start.place.first_row),
         row_(IndexOf(stored_end_)),
         page_end_(row_) {}
@@ -65,7 +64,7 @@ class FlatReader : public ColumnReader {
     if (place_.offset < 0) return;
     const PageHeader* header = pages_.Next();
     if (header != nullptr && header->kind == PageHeader::Kind::kDictionary) {
-      page_values_->ReadDictionary(*header, pages_.ReadDictionaryPage());
+      values_.ReadDictionary(*header, pages_.ReadDictionaryPage());
     }
     pages_.Seek(place_.offset);
   }
@@ -97,7 +96,7 @@ class FlatReader : public ColumnReader {
       const PageHeader* header = pages_.Next(first_stored - stored_end_);
       if (header == nullptr) break;
       if (header->kind == PageHeader::Kind::kDictionary) {
-        page_values_->ReadDictionary(*header, pages_.ReadDictionaryPage());
+        values_.ReadDictionary(*header, pages_.ReadDictionaryPage());
         continue;
       }
       if (!header->is_data()) continue;
@@ -129,7 +128,7 @@ class FlatReader : public ColumnReader {
 
   void OpenValues(const PageHeader& header, bool goes_on) {
     const PageParts parts = pages_.ReadDataPage(goes_on);
-    values_ = page_values_->Open(header, parts.values);
+    values_.Open(header, parts.values);
     validity_.reset();
     if (max_level_ > 0) validity_.emplace(parts.definition, max_level_);
     if (selection_ != nullptr && page_end_ - row_ < header.num_values) {
@@ -145,7 +144,7 @@ class FlatReader : public ColumnReader {
         3 * num_words + 1);
     selection_->CopyBits(stored_end_ - num_rows, stored_end_, rows);
     if (!validity_ || validity_->ValidRun() >= num_rows) {
-      return SelectValues({rows, static_cast<size_t>(num_words)}, num_rows);
+      return values_.Select({rows, static_cast<size_t>(num_words)}, num_rows);
     }
     auto* values = rows + num_words;
     auto* valid = values + num_words + 1;
@@ -154,43 +153,34 @@ class FlatReader : public ColumnReader {
     const auto found =
         kernels::SelectRows({bytes, static_cast<size_t>(num_rows)}, rows, values, valid);
     validity_.emplace(kernels::AsPackedRun(valid, found.num_rows), 1);
-    SelectValues({values, static_cast<size_t>(kernels::NumWords(found.num_values))},
-                 found.num_values);
-  }
-
-  void SelectValues(std::span<const kernels::BitWord> bits, int64_t num_values) {
-    stored_values_ = std::move(values_);
-    values_ = std::make_unique<SelectedReader<Out>>(stored_values_.get(), bits,
-                                                    num_values, cell_items_);
+    values_.Select({values, static_cast<size_t>(kernels::NumWords(found.num_values))},
+                   found.num_values);
   }
 
   void SkipInPage(int64_t num_rows) {
-    values_->Skip(validity_ ? validity_->Skip(num_rows) : num_rows);
+    values_.Skip(validity_ ? validity_->Skip(num_rows) : num_rows);
     row_ += num_rows;
   }
 
   void WriteFromPage(int64_t num_rows, SegmentWriter<Out>* writer) {
     if (validity_) {
-      writer->WriteNullable(*values_, *validity_, num_rows, row_);
+      writer->WriteNullable(values_.reader(), *validity_, num_rows, row_);
     } else {
-      writer->WriteValid(*values_, num_rows);
+      writer->WriteValid(values_.reader(), num_rows);
     }
     row_ += num_rows;
   }
 
   const int max_level_;
-  const int64_t cell_items_;
   const std::shared_ptr<const RowSelection> selection_;  // null for all rows
   PagePlace place_;  // of the open page; before the first, where to start
   ColumnPages pages_;
-  const std::unique_ptr<PageValues<Out>> page_values_;
+  LeafValues<Out> values_;
   DecodeScratch* scratch_ = nullptr;
   bool started_ = false;
   int64_t stored_end_;  // stored rows before the end of the open page
   int64_t row_;
-  int64_t page_end_;  // rows before the end of the open page
-  std::unique_ptr<ValueReader<Out>> stored_values_;  // if some of them are selected
-  std::unique_ptr<ValueReader<Out>> values_;
+  int64_t page_end_;                              // rows before the end of the open page
   std::optional<kernels::LevelReader> validity_;  // none for a required column
 };
 
@@ -200,7 +190,7 @@ std::unique_ptr<ColumnReader> MakeFlatReader(std::shared_ptr<const ParquetFile> 
                                              const ColumnRequest& column,
                                              const ColumnStart& start,
                                              ColumnBuffers buffers) {
-  return ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
+  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
     return std::unique_ptr<ColumnReader>(std::make_unique<FlatReader<Out>>(
         std::move(file), column, start, std::move(buffers)));
   });

@@ -1,12 +1,11 @@
-#include "columns/jagged_reader.h"
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/errors.h"
-#include "columns/leaf_values.h"
+#include "columns/readers.h"
+#include "columns/requested_values.h"
 #include "columns/row_walk.h"
 #include "columns/values/item_appender.h"
 #include "kernels/count_bytes.h"
@@ -23,9 +22,9 @@ std::unique_ptr<ItemAppender> MakeAppender(const ParquetFile& file,
   if (is_bytes && column.vocabulary == nullptr) {
     return std::make_unique<BytesAppender>(buffers);
   }
-  return ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
+  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
     return std::unique_ptr<ItemAppender>(std::make_unique<NumberAppender<Out>>(
-        MakeLeafValues<Out>(file, column, leaf, buffers), column.cell_items));
+        MakeRequestedValues<Out>(file, column, leaf, buffers), column.cell_items));
   });
 }
 
@@ -48,17 +47,7 @@ class JaggedReader : public RowWalk {
         appender_(MakeAppender(this->file(), column, start.column, buffers())) {}
 
  private:
-  void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes) override {
-    appender_->ReadDictionary(header, bytes);
-  }
-  void OpenValues(const PageHeader& header, const ValueBytes& values) override {
-    appender_->OpenPage(header, values);
-  }
-  void SkipValues(int64_t num_values) override { appender_->Skip(num_values); }
-  void SelectValues(std::span<const kernels::BitWord> bits, int64_t num_values) override {
-    appender_->Select(bits, num_values);
-  }
-  void EndSelected() override { appender_->EndSelected(); }
+  EntryValues& values() override { return appender_->values(); }
 
   void WriteRows(const ColumnTarget& target, DecodeProgress* progress) override {
     fails_on_null_ = target.nulls == NullPolicy::kError;

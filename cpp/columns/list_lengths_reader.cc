@@ -1,14 +1,22 @@
-#include "columns/list_lengths_reader.h"
-
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/errors.h"
+#include "columns/readers.h"
 #include "columns/row_walk.h"
 
 namespace torchparquet {
 namespace {
+
+// Values stay encoded.
+class NoValues : public EntryValues {
+  void ReadDictionary(const PageHeader&, std::span<const uint8_t>) override {}
+  void Open(const PageHeader&, const ValueBytes&) override {}
+  void Skip(int64_t) override {}
+  void Select(std::span<const kernels::BitWord>, int64_t) override {}
+  void EndSelected() override {}
+};
 
 class ListLengthsReader : public RowWalk {
  public:
@@ -17,12 +25,7 @@ class ListLengthsReader : public RowWalk {
       : RowWalk(std::move(file), column, start, std::move(buffers)) {}
 
  private:
-  // Values stay encoded.
-  void ReadDictionary(const PageHeader&, std::span<const uint8_t>) override {}
-  void OpenValues(const PageHeader&, const ValueBytes&) override {}
-  void SkipValues(int64_t) override {}
-  void SelectValues(std::span<const kernels::BitWord>, int64_t) override {}
-  void EndSelected() override {}
+  EntryValues& values() override { return values_; }
 
   void WriteRows(const ColumnTarget& target, DecodeProgress* progress) override {
     if (target.item_bytes != sizeof(int64_t) || target.cell_items != 1 ||
@@ -57,6 +60,7 @@ class ListLengthsReader : public RowWalk {
     end_row(block.size);
   }
 
+  NoValues values_;
   std::vector<int64_t> lengths_;  // of the rows of a segment
   bool is_missing_ = false;       // the last row has no element
 };

@@ -8,12 +8,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "columns/fixed_list_reader.h"
-#include "columns/flat_reader.h"
-#include "columns/jagged_reader.h"
-#include "columns/leaf_values.h"
-#include "columns/list_lengths_reader.h"
-#include "columns/packed_reader.h"
+#include "columns/readers.h"
 
 namespace torchparquet {
 namespace {
@@ -144,7 +139,7 @@ std::unique_ptr<ColumnReader> MakeMissing(const std::shared_ptr<const ParquetFil
   if (column.num_offsets > 0) {
     return std::make_unique<MissingRowsReader>(file, column, start);
   }
-  return ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
+  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
     return std::unique_ptr<ColumnReader>(
         std::make_unique<NullReader<Out>>(file, column, start));
   });
@@ -243,7 +238,7 @@ std::unique_ptr<ColumnReader> OpenColumn(const std::shared_ptr<const ParquetFile
 }
 
 std::unique_ptr<ColumnReader> OpenConstant(const ColumnRequest& column, uint64_t bits) {
-  return ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
+  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
     return std::unique_ptr<ColumnReader>(std::make_unique<ConstantReader<Out>>(
         bits, column.cell_items * std::max<int64_t>(1, column.list_length)));
   });

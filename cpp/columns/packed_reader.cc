@@ -1,5 +1,3 @@
-#include "columns/packed_reader.h"
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -10,7 +8,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "columns/leaf_values.h"
+#include "columns/readers.h"
 #include "kernels/packing/boundaries.h"
 #include "kernels/packing/packer.h"
 #include "kernels/streaming_stores.h"
@@ -256,7 +254,7 @@ class PackedReader : public ColumnReader {
 std::unique_ptr<ColumnReader> MakePackedReader(
     const std::shared_ptr<const ParquetFile>& file, const ColumnRequest& column,
     const ColumnStart& start, std::unique_ptr<ColumnReader> lists) {
-  return ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
+  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
     return std::unique_ptr<ColumnReader>(
         std::make_unique<PackedReader<Out>>(file, column, start, std::move(lists)));
   });

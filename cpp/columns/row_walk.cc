@@ -77,11 +77,11 @@ int64_t RowWalk::TakeRowsOfBlock(int64_t num_rows) {
       entries_.Take(block, leaf_.max_level, *selection_, row_, num_rows);
   if (taken == 0) return 0;
   in_row_ = true;
-  SelectValues(entries_.value_bits(), entries_.num_values());
+  values().Select(entries_.value_bits(), entries_.num_values());
   is_selected_ = true;
   WriteEntries(entries_.block(), row_);
   is_selected_ = false;
-  EndSelected();
+  values().EndSelected();
   row_ += entries_.num_rows();
   levels_.Take(entries_.num_entries());
   // The block has a row after a list.
@@ -105,7 +105,7 @@ void RowWalk::Start() {
   if (place_.offset < 0) return;
   const PageHeader* header = pages_.Next();
   if (header != nullptr && header->kind == PageHeader::Kind::kDictionary) {
-    ReadDictionary(*header, pages_.ReadDictionaryPage());
+    values().ReadDictionary(*header, pages_.ReadDictionaryPage());
   }
   pages_.Seek(place_.offset);
   in_row_ = true;
@@ -184,7 +184,7 @@ bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
     const PageHeader* header = pages_.Next(skips ? end_row - row_ : 0);
     if (header == nullptr) return false;
     if (header->kind == PageHeader::Kind::kDictionary) {
-      ReadDictionary(*header, pages_.ReadDictionaryPage());
+      values().ReadDictionary(*header, pages_.ReadDictionaryPage());
       continue;
     }
     if (!header->is_data()) continue;
@@ -206,7 +206,7 @@ bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
     const PageLevels levels = LevelsOf(*header, parts);
     if (!is_flat && !FitsIndex(levels, sought.has_value())) continue;
     levels_.Open(levels);
-    OpenValues(*header, parts.values);
+    values().Open(*header, parts.values);
     page_is_open_ = true;
     return true;
   }
@@ -260,10 +260,10 @@ void RowWalk::TakeEntries(const LevelBlock& block, const Taken& taken, Mode mode
   if (mode == Mode::kWrite) {
     WriteEntries(block, row_);
   } else {
-    SkipValues(block.definition == nullptr
-                   ? block.size
-                   : kernels::CountEqual(block.definition, block.size,
-                                         static_cast<uint8_t>(leaf_.max_level)));
+    values().Skip(block.definition == nullptr
+                      ? block.size
+                      : kernels::CountEqual(block.definition, block.size,
+                                            static_cast<uint8_t>(leaf_.max_level)));
   }
   row_ += taken.num_rows;
   levels_.Take(block.size);

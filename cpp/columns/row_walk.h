@@ -2,9 +2,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 
 #include "columns/column_reader.h"
+#include "columns/values/leaf_values.h"
 #include "pages/column_pages.h"
 #include "pages/level_blocks.h"
 #include "pages/selected_entries.h"
@@ -68,20 +68,11 @@ class RowWalk : public ColumnReader {
   static Taken CountEntries(const LevelBlock& block, int64_t max_rows);
   void TakeEntries(const LevelBlock& block, const Taken& taken, Mode mode);
 
-  virtual void ReadDictionary(const PageHeader& header,
-                              std::span<const uint8_t> bytes) = 0;
-  virtual void OpenValues(const PageHeader& header, const ValueBytes& values) = 0;
+  virtual EntryValues& values() = 0;
   // Calls TakeRows for each segment.
   virtual void WriteRows(const ColumnTarget& target, DecodeProgress* progress) = 0;
   // `row` is the row of the first entry or, if that entry continues a row, the next row.
   virtual void WriteEntries(const LevelBlock& block, int64_t row) = 0;
-  // Skips values of entries.
-  virtual void SkipValues(int64_t num_values) = 0;
-  // Until EndSelected, WriteEntries has the values whose bit is set, of the next
-  // `num_values`. EndSelected passes over what is left of these.
-  virtual void SelectValues(std::span<const kernels::BitWord> bits,
-                            int64_t num_values) = 0;
-  virtual void EndSelected() = 0;
 
   const LeafColumn& leaf_;
   const int64_t row_group_;

@@ -6,8 +6,7 @@
 #include <span>
 
 #include "columns/values/byte_array_values.h"
-#include "columns/values/page_values.h"
-#include "columns/values/selected_reader.h"
+#include "columns/values/leaf_values.h"
 #include "kernels/byte_sink.h"
 #include "kernels/levels/selected.h"
 #include "kernels/values/expand.h"
@@ -27,79 +26,57 @@ struct ValueRun {
 class ItemAppender {
  public:
   virtual ~ItemAppender() = default;
-  // As in PageValues.
-  virtual void ReadDictionary(const PageHeader& header,
-                              std::span<const uint8_t> bytes) = 0;
-  virtual void OpenPage(const PageHeader& header, const ValueBytes& values) = 0;
+  // Leads to the values that Append takes.
+  virtual EntryValues& values() = 0;
   // If values are strings, writes to `starts`, for each value of the run, where it begins
   // in the sink. A null writes nothing.
   virtual void Append(const ValueRun& run, DecodeScratch* scratch, int64_t* starts,
                       kernels::ByteSink* sink) = 0;
-  virtual void Skip(int64_t num_valid) = 0;
-  // Until EndSelected, the page's values are those whose bit is set, of the next
-  // `num_values`. EndSelected passes over what is left of these.
-  virtual void Select(std::span<const kernels::BitWord> bits, int64_t num_values) = 0;
-  virtual void EndSelected() = 0;
 };
 
-// Values of `cell_items` items each. Out is the bit pattern of an item.
+// Out is the bit pattern of an item.
 template <typename Out>
 class NumberAppender : public ItemAppender {
  public:
-  NumberAppender(std::unique_ptr<PageValues<Out>> values, int64_t cell_items)
-      : values_(std::move(values)), cell_items_(cell_items) {}
+  // A value has `cell_items` items.
+  NumberAppender(std::unique_ptr<PageValues<Out>> pages, int64_t cell_items)
+      : values_(std::move(pages), cell_items) {}
 
-  void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes) override {
-    values_->ReadDictionary(header, bytes);
-  }
-  void OpenPage(const PageHeader& header, const ValueBytes& values) override {
-    page_ = values_->Open(header, values);
-  }
-
+  EntryValues& values() override { return values_; }
   void Append(const ValueRun& run, DecodeScratch* scratch, int64_t*,
               kernels::ByteSink* sink) override {
-    const size_t num_bytes = static_cast<size_t>(run.size * cell_items_) * sizeof(Out);
+    const int64_t cell_items = values_.cell_items();
+    const size_t num_bytes = static_cast<size_t>(run.size * cell_items) * sizeof(Out);
     // The sink holds only items of this type, so all are aligned.
     auto* out = reinterpret_cast<Out*>(sink->Extend(num_bytes));
-    ValueReader<Out>& values = selected_ ? *selected_ : *page_;
-    if (run.validity == nullptr) return values.Read(out, run.size);
-    Out* dense = scratch->dense.ReserveItems<Out>(run.num_valid * cell_items_ +
+    if (run.validity == nullptr) return values_.reader().Read(out, run.size);
+    Out* dense = scratch->dense.ReserveItems<Out>(run.num_valid * cell_items +
                                                   kernels::kExpandReadableItems<Out>);
-    values.Read(dense, run.num_valid);
+    values_.reader().Read(dense, run.num_valid);
     const auto fill = static_cast<Out>(run.fill_bits);
-    if (cell_items_ > 1) {
-      kernels::ExpandCells(dense, run.validity, run.size, cell_items_, fill, out);
+    if (cell_items > 1) {
+      kernels::ExpandCells(dense, run.validity, run.size, cell_items, fill, out);
     } else {
       expand_(dense, run.validity, run.size, fill, out);
     }
   }
-  void Skip(int64_t num_valid) override { page_->Skip(num_valid); }
-  void Select(std::span<const kernels::BitWord> bits, int64_t num_values) override {
-    selected_.emplace(page_.get(), bits, num_values, cell_items_);
-  }
-  void EndSelected() override {
-    selected_->SkipRest();
-    selected_.reset();
-  }
 
  private:
-  const std::unique_ptr<PageValues<Out>> values_;
-  const int64_t cell_items_;
+  LeafValues<Out> values_;
   const kernels::ExpandFunction<Out> expand_ =
       kernels::ChooseExpand<Out>(kernels::Stores::kCached);
-  std::unique_ptr<ValueReader<Out>> page_;
-  std::optional<SelectedReader<Out>> selected_;
 };
 
 // Strings and other bytes; a null is empty.
-class BytesAppender : public ItemAppender {
+class BytesAppender : public ItemAppender, public EntryValues {
  public:
   explicit BytesAppender(ColumnBuffers* buffers) : values_(buffers) {}
 
+  EntryValues& values() override { return *this; }
   void ReadDictionary(const PageHeader& header, std::span<const uint8_t> bytes) override {
     values_.ReadDictionary(header, bytes);
   }
-  void OpenPage(const PageHeader& header, const ValueBytes& values) override {
+  void Open(const PageHeader& header, const ValueBytes& values) override {
     page_ = values_.Open(header, values);
   }
 

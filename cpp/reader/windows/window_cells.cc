@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "columns/leaf_values.h"
 #include "kernels/shuffle/partition.h"
 #include "kernels/streaming_stores.h"
+#include "kernels/values/conversion.h"
 
 namespace torchparquet {
 namespace {
@@ -14,14 +14,14 @@ namespace {
 template <typename To>
 void PartitionCells(const uint8_t* cells, int64_t cell_bytes, const To& to,
                     uint8_t* out) {
-  ForItemBytes(cell_bytes, [&]<typename T>(T) {
+  kernels::ForItemBytes(cell_bytes, [&]<typename T>(T) {
     kernels::Partition(reinterpret_cast<const T*>(cells), to, reinterpret_cast<T*>(out));
   });
 }
 
 void GatherCells(const uint8_t* staged, int64_t cell_bytes,
                  const WindowPlaces::Piece& piece, int64_t row_bytes, uint8_t* out) {
-  ForItemBytes(cell_bytes, [&]<typename T>(T) {
+  kernels::ForItemBytes(cell_bytes, [&]<typename T>(T) {
     const T* items = reinterpret_cast<const T*>(staged);
     kernels::GatherBucket(items + piece.bucket_begin, piece.order,
                           items + piece.next_begin, row_bytes, out);

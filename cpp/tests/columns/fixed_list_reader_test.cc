@@ -1,5 +1,3 @@
-#include "columns/fixed_list_reader.h"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 
 #include "caught.h"
 #include "columns/open_column.h"
+#include "columns/readers.h"
 #include "draws.h"
 #include "recipes/nested_reading.h"
 #include "recipes/nested_recipe.h"

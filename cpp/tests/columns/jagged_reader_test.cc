@@ -1,5 +1,3 @@
-#include "columns/jagged_reader.h"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 
 #include "caught.h"
 #include "columns/open_column.h"
+#include "columns/readers.h"
 #include "draws.h"
 #include "pages/page_header.h"
 #include "recipes/nested_reading.h"

@@ -1,5 +1,3 @@
-#include "columns/packed_reader.h"
-
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -9,6 +7,7 @@
 
 #include "caught.h"
 #include "columns/open_column.h"
+#include "columns/readers.h"
 #include "draws.h"
 #include "kernels/packing/boundaries.h"
 #include "recipes/nested_reading.h"

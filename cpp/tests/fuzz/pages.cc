@@ -214,7 +214,7 @@ class AppendedStrings {
   AppendedStrings(const StringPage& page, std::span<const uint8_t> bytes, bool has_nulls)
       : appender_(&buffers_), has_nulls_(has_nulls) {
     ReadDictionaryOf(page, &appender_);
-    appender_.OpenPage(DataPage(page.encoding, page.num_values), bytes);
+    appender_.Open(DataPage(page.encoding, page.num_values), bytes);
   }
 
   std::vector<std::string> Read(int64_t num_values) {

@@ -79,7 +79,7 @@ TEST_CASE_TEMPLATE("runs of numbers, with nulls and without", Out, uint8_t, uint
     for (int trial = 0; trial < 60; ++trial) {
       NumberAppender<Out> appender(std::make_unique<CountingValues<Out>>(cell_items),
                                    cell_items);
-      appender.OpenPage({}, {});
+      appender.values().Open({}, {});
       DecodeScratch scratch;
       kernels::ByteSink sink;
       std::vector<Out> expected;
@@ -87,7 +87,7 @@ TEST_CASE_TEMPLATE("runs of numbers, with nulls and without", Out, uint8_t, uint
       for (int run_number = 0; run_number < 8; ++run_number) {
         const int64_t size = draws.OneIn(3) ? draws.Below(2048) : draws.Between(1, 9);
         if (draws.OneIn(3)) {
-          appender.Skip(size);
+          appender.values().Skip(size);
           next = static_cast<Out>(next + static_cast<Out>(size * cell_items));
           continue;
         }
@@ -119,7 +119,7 @@ TEST_CASE("runs of strings, with nulls and without, and where each begins") {
       ExactBuffer<uint8_t> page(
           testing::ArrowEncode(testing::ArrowEncoding::kPlain, strings));
       BytesAppender appender(&buffers);
-      appender.OpenPage(testing::DataPage(testing::kPlain, size), page.span());
+      appender.Open(testing::DataPage(testing::kPlain, size), page.span());
       DecodeScratch scratch;
       kernels::ByteSink sink;
       sink.Extend(3);
