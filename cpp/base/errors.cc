@@ -174,6 +174,12 @@ Error Error::WithRow(int64_t row) const {
   return error;
 }
 
+Error Error::WithValue(int64_t value) const {
+  Error error = *this;
+  error.value_ = value;
+  return error;
+}
+
 Error NoThread(const std::exception& cause) {
   return Error(ErrorKind::kOutOfMemory,
                std::string("the system starts no thread: ") + cause.what());

@@ -46,12 +46,17 @@ class Error : public std::runtime_error {
   // -1 if it is unknown.
   int64_t row() const { return row_; }
   Error WithRow(int64_t row) const;
+  // Before the row is known: the value that the failure is about, counted among those
+  // that the reader was asked for; -1 if it is unknown.
+  int64_t value() const { return value_; }
+  Error WithValue(int64_t value) const;
   // True if the message names a place.
   bool is_placed() const { return is_placed_; }
 
  private:
   ErrorKind kind_;
   int64_t row_ = -1;
+  int64_t value_ = -1;
   bool is_placed_ = false;
 };
 

@@ -49,6 +49,7 @@ class FixedListReader : public RowWalk {
   }
 
   void WriteEntries(const LevelBlock& block, int64_t row) override {
+    block_values_ = 0;
     if (block.definition == nullptr) {
       WriteFullLists(block, row);
     } else {
@@ -106,11 +107,14 @@ class FixedListReader : public RowWalk {
     if (num_values == 0) return;
     const int64_t first_item = num_items_;
     Out* out = Take(num_values, next_row);
-    if (streaming_) {
-      values_.reader().ReadStreaming(out, num_values);
-    } else {
-      values_.reader().Read(out, num_values);
-    }
+    ReadParts(block_values_, [&] {
+      if (streaming_) {
+        values_.reader().ReadStreaming(out, num_values);
+      } else {
+        values_.reader().Read(out, num_values);
+      }
+    });
+    block_values_ += num_values;
     if (valid_ != nullptr) {
       std::memset(valid_ + first_item, 1, static_cast<size_t>(num_values));
     }
@@ -162,8 +166,9 @@ class FixedListReader : public RowWalk {
   bool streaming_ = false;
   bool fails_on_null_ = false;
   Out fill_ = 0;
-  bool in_list_ = false;  // the last entry is an element of a list
-  int last_defined_ = 0;  // the definition level of that entry
+  bool in_list_ = false;      // the last entry is an element of a list
+  int last_defined_ = 0;      // the definition level of that entry
+  int64_t block_values_ = 0;  // of the block, so far
   // Of the current segment.
   Out* out_ = nullptr;
   uint8_t* valid_ = nullptr;  // one byte per value; null if no mask is wanted

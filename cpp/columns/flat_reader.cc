@@ -163,10 +163,15 @@ class FlatReader : public ColumnReader {
   }
 
   void WriteFromPage(int64_t num_rows, SegmentWriter<Out>* writer) {
-    if (validity_) {
-      writer->WriteNullable(values_.reader(), *validity_, num_rows, row_);
-    } else {
-      writer->WriteValid(values_.reader(), num_rows);
+    try {
+      if (validity_) {
+        writer->WriteNullable(values_.reader(), *validity_, num_rows, row_);
+      } else {
+        writer->WriteValid(values_.reader(), num_rows);
+      }
+    } catch (const Error& error) {
+      if (error.value() < 0) throw;
+      throw error.WithRow(RowAt(row_ + error.value()));
     }
     row_ += num_rows;
   }

@@ -79,7 +79,7 @@ int64_t RowWalk::TakeRowsOfBlock(int64_t num_rows) {
   in_row_ = true;
   values().Select(entries_.value_bits(), entries_.num_values());
   is_selected_ = true;
-  WriteEntries(entries_.block(), row_);
+  PassEntries(entries_.block());
   is_selected_ = false;
   values().EndSelected();
   row_ += entries_.num_rows();
@@ -87,6 +87,26 @@ int64_t RowWalk::TakeRowsOfBlock(int64_t num_rows) {
   // The block has a row after a list.
   if (!leaf_.element_levels.empty() && row_ == pages_.group_rows()) ThrowTooManyRows();
   return taken;
+}
+
+void RowWalk::PassEntries(const LevelBlock& block) {
+  try {
+    WriteEntries(block, row_);
+  } catch (const Error& error) {
+    if (error.value() < 0) throw;
+    throw error.WithRow(StoredRow(RowOfValue(block, error.value())));
+  }
+}
+
+// The row, as WriteEntries counts them, of the value that has so many before it.
+int64_t RowWalk::RowOfValue(const LevelBlock& block, int64_t value) const {
+  int64_t next_row = row_;
+  for (int64_t i = 0;; ++i) {
+    next_row += block.repetition == nullptr || block.repetition[i] == 0;
+    const bool is_value =
+        block.definition == nullptr || block.definition[i] == leaf_.max_level;
+    if (is_value && value-- == 0) return next_row - 1;
+  }
 }
 
 void RowWalk::ThrowTooManyRows() const {
@@ -258,7 +278,7 @@ void RowWalk::TakeEntries(const LevelBlock& block, const Taken& taken, Mode mode
   }
   in_row_ = true;
   if (mode == Mode::kWrite) {
-    WriteEntries(block, row_);
+    PassEntries(block);
   } else {
     values().Skip(block.definition == nullptr
                       ? block.size

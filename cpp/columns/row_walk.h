@@ -67,11 +67,14 @@ class RowWalk : public ColumnReader {
   };
   static Taken CountEntries(const LevelBlock& block, int64_t max_rows);
   void TakeEntries(const LevelBlock& block, const Taken& taken, Mode mode);
+  void PassEntries(const LevelBlock& block);
+  int64_t RowOfValue(const LevelBlock& block, int64_t value) const;
 
   virtual EntryValues& values() = 0;
   // Calls TakeRows for each segment.
   virtual void WriteRows(const ColumnTarget& target, DecodeProgress* progress) = 0;
   // `row` is the row of the first entry or, if that entry continues a row, the next row.
+  // An error about a value counts those of the block.
   virtual void WriteEntries(const LevelBlock& block, int64_t row) = 0;
 
   const LeafColumn& leaf_;

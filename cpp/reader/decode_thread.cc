@@ -120,7 +120,7 @@ bool RunTask(ReaderState* state, DecodeTask* task, DecodeScratch* scratch) {
   } catch (...) {
     Error error = CurrentErrorAt({});
     if (const Chunk* chunk = task->chunk()) {
-      error = NameRow(state->context(), *chunk, task->index(), error);
+      error = NameRow(state->context(), *chunk, error);
     }
     const std::lock_guard lock(state->mutex);
     if (state->stopping) return true;

@@ -51,15 +51,18 @@ class FilePlainReader : public ValueReader<T> {
         kFilePieceBytes /
         std::clamp<int64_t>(conversion_.stored_bytes(), 1, kFilePieceBytes);
     const int64_t value_items = conversion_.is_cell() ? conversion_.stored_bytes() : 1;
-    while (num_values > 0) {
-      const int64_t count = std::min(num_values, piece_values);
-      const ByteRange piece = Take(count);
-      const int64_t ahead = std::min(piece.offset + kFilePieceBytes, left_.end());
-      PlainReader<T> values(file_->View(piece, ahead), conversion_);
-      read(values, *out, count);
-      *out += count * value_items;
-      num_values -= count;
-    }
+    int64_t done = 0;
+    ReadParts(done, [&] {
+      while (done < num_values) {
+        const int64_t count = std::min(num_values - done, piece_values);
+        const ByteRange piece = Take(count);
+        const int64_t ahead = std::min(piece.offset + kFilePieceBytes, left_.end());
+        PlainReader<T> values(file_->View(piece, ahead), conversion_);
+        read(values, *out, count);
+        *out += count * value_items;
+        done += count;
+      }
+    });
   }
 
   ReadAhead* const file_;

@@ -68,7 +68,8 @@ class FixedSizeValues : public PageValues<Out> {
       OpenPlain(bytes, header.num_values)
           ->Read(dictionary_.values().data(), header.num_values);
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kCast || is_binary()) throw;
+      if (error.kind() != ErrorKind::kCast) throw;
+      if (is_binary()) throw error.WithValue(-1);
       // Its row may be passed over. If not, it is refused when it is read.
       is_refused_ = true;
       fixed_bytes_dictionary_.Assign(bytes.data(), header.num_values,

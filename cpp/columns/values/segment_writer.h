@@ -37,7 +37,8 @@ class SegmentWriter {
     SkipFullSegments();
   }
 
-  // Writes the next `num_rows` values of `reader`, without nulls.
+  // Writes the next `num_rows` values of `reader`, without nulls. Here and below, an
+  // error about a value counts it as a row.
   void WriteValid(ValueReader<T>& reader, int64_t num_rows) {
     WriteAll(reader, num_rows, /*validity=*/1);
   }
@@ -66,23 +67,30 @@ class SegmentWriter {
   };
 
   void WriteAll(ValueReader<T>& reader, int64_t num_rows, uint8_t validity) {
-    while (num_rows > 0) {
-      const int64_t count = std::min(num_rows, RowsInBlock());
-      if (target_.stride == 1 && target_.streaming) {
-        reader.ReadStreaming(values(), count);
-      } else if (target_.stride == 1) {
-        reader.Read(values(), count);
-      } else {
-        T* block = scratch_->block.ReserveItems<T>(kBlockRows);
-        reader.Read(block, count);
-        kernels::ScatterStrided(block, count, target_.stride, values());
+    int64_t done = 0;
+    ReadParts(done, [&] {
+      while (done < num_rows) {
+        const int64_t count = std::min(num_rows - done, RowsInBlock());
+        WriteRowsOfBlock(reader, count);
+        if (valid() != nullptr) {
+          kernels::FillStrided<uint8_t>(validity, count * target_.valid_items,
+                                        target_.stride, valid());
+        }
+        done += count;
+        Advance(count);
       }
-      if (valid() != nullptr) {
-        kernels::FillStrided<uint8_t>(validity, count * target_.valid_items,
-                                      target_.stride, valid());
-      }
-      Advance(count);
-      num_rows -= count;
+    });
+  }
+
+  void WriteRowsOfBlock(ValueReader<T>& reader, int64_t num_rows) {
+    if (target_.stride == 1 && target_.streaming) {
+      reader.ReadStreaming(values(), num_rows);
+    } else if (target_.stride == 1) {
+      reader.Read(values(), num_rows);
+    } else {
+      T* block = scratch_->block.ReserveItems<T>(kBlockRows);
+      reader.Read(block, num_rows);
+      kernels::ScatterStrided(block, num_rows, target_.stride, values());
     }
   }
 
@@ -92,21 +100,24 @@ class SegmentWriter {
   // `first_row` plus its index, after the rows of earlier segments are delivered.
   void WriteNullable(ValueReader<T>& reader, kernels::LevelReader& validity,
                      int64_t num_rows, int64_t first_row) {
-    while (num_rows > 0) {
-      // A long run without nulls goes straight to its place; a shorter one is not worth
-      // it.
-      const int64_t run_rows = std::min(num_rows, validity.ValidRun());
-      int64_t count = run_rows;
-      if (run_rows >= std::min(num_rows, kMinRunRows)) {
-        validity.Skip(run_rows);
-        WriteValid(reader, run_rows);
-      } else {
-        count = std::min({num_rows, RowsInSegment(), BlockRows()});
-        WriteBlock(reader, validity, count, first_row);
+    int64_t done = 0;
+    ReadParts(done, [&] {
+      while (done < num_rows) {
+        const int64_t left = num_rows - done;
+        // A long run without nulls goes straight to its place; a shorter one is not
+        // worth it.
+        const int64_t run_rows = std::min(left, validity.ValidRun());
+        int64_t count = run_rows;
+        if (run_rows >= std::min(left, kMinRunRows)) {
+          validity.Skip(run_rows);
+          WriteValid(reader, run_rows);
+        } else {
+          count = std::min({left, RowsInSegment(), BlockRows()});
+          WriteBlock(reader, validity, count, first_row + done);
+        }
+        done += count;
       }
-      first_row += count;
-      num_rows -= count;
-    }
+    });
   }
 
  private:
@@ -153,9 +164,21 @@ class SegmentWriter {
     }
     T* dense = scratch_->dense.ReserveItems<T>(std::max(kBlockRows, target_.cell_items) +
                                                kernels::kExpandReadableItems<T>);
-    reader.Read(dense, num_valid);
+    try {
+      reader.Read(dense, num_valid);
+    } catch (const Error& error) {
+      if (error.value() < 0) throw;
+      throw error.WithValue(RowOfValue(bytes, error.value()));
+    }
     PlaceNullable(dense, bytes, num_rows);
     Advance(num_rows);
+  }
+
+  // The valid row that has so many valid ones before it.
+  static int64_t RowOfValue(const uint8_t* validity, int64_t value) {
+    int64_t row = 0;
+    while (!validity[row] || value-- > 0) ++row;
+    return row;
   }
 
   void PlaceNullable(const T* dense, const uint8_t* validity, int64_t count) {

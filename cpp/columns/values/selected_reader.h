@@ -32,11 +32,14 @@ class SelectedReader : public ValueReader<T> {
       return all_->PickOnes(out, bits_.data(), begin, TakeOnes(num_values));
     }
     if (way_ == Way::kRuns) {
-      ForRuns(num_values, [&](int64_t count) {
-        all_->Read(out, count);
-        out += count * cell_items_;
+      int64_t done = 0;
+      return ReadParts(done, [&] {
+        ForRuns(num_values, [&](int64_t count) {
+          all_->Read(out, count);
+          out += count * cell_items_;
+          done += count;
+        });
       });
-      return;
     }
     while (num_values > 0) {
       const int64_t count = Take(num_values);

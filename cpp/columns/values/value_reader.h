@@ -23,7 +23,8 @@ template <typename T>
 class ValueReader {
  public:
   virtual ~ValueReader() = default;
-  // Both throw Error(kCorruptFile) if the page holds fewer values.
+  // Both throw Error(kCorruptFile) if the page holds fewer values. Error(kCast) tells
+  // which value of a Read does not fit.
   virtual void Read(T* out, int64_t num_values) = 0;
   virtual void Skip(int64_t num_values) = 0;
   // True if PickOnes reads single values without those between them.
@@ -38,6 +39,18 @@ class ValueReader {
   // True if Read may throw for a value that the output type cannot hold.
   virtual bool may_refuse() const { return false; }
 };
+
+// Calls `read`, which reads values in parts and counts those of parts before in `done`.
+// An error about a value of a part becomes one about a value of all.
+template <typename Read>
+void ReadParts(const int64_t& done, Read read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    if (error.value() < 0) throw;
+    throw error.WithValue(done + error.value());
+  }
+}
 
 // Reads values as they are stored: for each value the bytes that a conversion takes. The
 // output of Read is aligned for numbers of that size.
@@ -128,13 +141,16 @@ class ConvertingReader : public ValueReader<T> {
     alignas(kBlockAlignment) std::array<uint8_t, 8192> block;
     const int64_t block_values =
         static_cast<int64_t>(block.size()) / conversion_.stored_bytes();
-    while (num_values > 0) {
-      const int64_t count = std::min(num_values, block_values);
-      stored_->Read(block.data(), count);
-      conversion_.Convert(block.data(), count, bytes);
-      bytes += count * conversion_.out_bytes();
-      num_values -= count;
-    }
+    int64_t done = 0;
+    ReadParts(done, [&] {
+      while (done < num_values) {
+        const int64_t count = std::min(num_values - done, block_values);
+        stored_->Read(block.data(), count);
+        conversion_.Convert(block.data(), count, bytes);
+        bytes += count * conversion_.out_bytes();
+        done += count;
+      }
+    });
   }
   void Skip(int64_t num_values) override { stored_->Skip(num_values); }
   void ReadStreaming(T* out, int64_t num_values) override {

@@ -121,7 +121,7 @@ void ConvertInteger(const StoredType&, const uint8_t* in, int64_t num_values,
   }
   for (int64_t i = 0; unfit && i < num_values; ++i) {
     const auto value = static_cast<Logical>(load(i));
-    if (!Fits<Out>(value)) throw DoesNotFit<Out>(value);
+    if (!Fits<Out>(value)) throw DoesNotFit<Out>(value).WithValue(i);
   }
 }
 
@@ -170,7 +170,8 @@ void ConvertInt96(const StoredType&, const uint8_t* in, int64_t num_values,
                     "timestamp does not fit int64 nanoseconds since 1970; read the "
                     "column with Column(..., unit=\"us\") or dtype=\"float64\": Julian "
                     "day " +
-                        std::to_string(Load<int32_t>(in + 12 * i + 8)));
+                        std::to_string(Load<int32_t>(in + 12 * i + 8)))
+            .WithValue(i);
       }
     }
     // The compiler's function for 128 bits is slow, and rarely needed.
@@ -211,10 +212,12 @@ void ConvertTime(const StoredType& type, const uint8_t* in, int64_t num_values,
             ErrorKind::kCast,
             "time is no whole number of the unit that Column(..., unit=...) says; "
             "a finer unit or dtype=\"float64\" reads it: " +
-                DigitsOf(value) + " / " + DigitsOf(divisor));
+                DigitsOf(value) + " / " + DigitsOf(divisor))
+            .WithValue(i);
       }
       const Int128 quotient = value / divisor;
-      if (quotient != static_cast<Out>(quotient)) throw DoesNotFit<Out>(quotient);
+      if (quotient != static_cast<Out>(quotient))
+        throw DoesNotFit<Out>(quotient).WithValue(i);
       Store(static_cast<Out>(quotient), i, out);
     }
   }
@@ -265,7 +268,8 @@ void ConvertDecimal(const StoredType& type, const uint8_t* in, int64_t num_value
     if constexpr (kIsFloat<Out>) {
       Store(ToFloat<Out>(NearestDouble(unscaled, type.scale)), i, out);
     } else {
-      if (unscaled != static_cast<Out>(unscaled)) throw DoesNotFit<Out>(unscaled);
+      if (unscaled != static_cast<Out>(unscaled))
+        throw DoesNotFit<Out>(unscaled).WithValue(i);
       Store(static_cast<Out>(unscaled), i, out);
     }
   }

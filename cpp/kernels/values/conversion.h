@@ -102,7 +102,7 @@ class Conversion {
 
   // Converts `num_values` values from `in`, which need not be aligned, to `out`. Throws
   // Error(kCorruptFile) for a value that its logical type cannot have, and Error(kCast),
-  // naming the value, for one that does not fit the dtype.
+  // naming the value and its number, for one that does not fit the dtype.
   void Convert(const uint8_t* in, int64_t num_values, uint8_t* out) const;
 
  private:
