@@ -119,6 +119,33 @@ def test_files_in_a_store(data: Path, shuffle: bool) -> None:
         list(dataset)
 
 
+@pytest.mark.parametrize("encoding", ["PLAIN", "DELTA_BINARY_PACKED", "dictionary"])
+@pytest.mark.parametrize("where", [None, "key % 3 = 1", "key % 50 = 27"])
+@pytest.mark.parametrize("name", ["number", "nulls", "list", "pair"])
+def test_a_value_far_within_a_page(tmp_path: Path, encoding: str, where: Any, name: str) -> None:
+    """Its row is counted over blocks of values, nulls between them, and rows that nobody reads."""
+    num_rows, bad_row = 9000, 7777
+    values: dict[str, list[Any]] = {
+        "number": [row % 100 for row in range(num_rows)],
+        "nulls": [None if row % 5 == 0 else row % 100 for row in range(num_rows)],
+        "list": [[None, row % 100, 3][: row % 4] for row in range(num_rows)],
+        "pair": [[row % 100, None if row % 9 == 0 else 4] for row in range(num_rows)],
+    }
+    bad = [5, 700] if name in ("list", "pair") else 700
+    values[name][bad_row] = bad
+    kind = {"list": pa.list_(pa.int64()), "pair": pa.list_(pa.int64(), 2)}.get(name, pa.int64())
+    leaf = f"{name}.list.element" if name in ("list", "pair") else name
+    pq.write_table(
+        pa.table({"key": np.arange(num_rows), name: pa.array(values[name], kind)}),
+        tmp_path / "a.parquet",
+        use_dictionary=[leaf] if encoding == "dictionary" else False,
+        column_encoding=None if encoding == "dictionary" else {leaf: encoding, "key": "PLAIN"},
+    )
+    columns = {"o": Column(name, dtype="int8", nulls=0)}
+    with pytest.raises(CastError, match=rf"row {bad_row} of its row group, row\.id {bad_row}$"):
+        list(ParquetDataset(tmp_path, columns=columns, filters=where, batch_size=3000))
+
+
 def test_a_column_of_a_group(data: Path) -> None:
     columns = {"both": Column(["key", "number"], dtype="int8")}
     with pytest.raises(CastError, match=r"column 'key', row 128 of its row group, row\.id 128$"):

@@ -351,6 +351,7 @@ TEST_CASE("the first integer that does not fit is named") {
           CHECK(error->kind() == ErrorKind::kCast);
           const std::string message = error->what();
           CHECK(message.ends_with(" " + Digits(misfits[i])));
+          CHECK(error->value() == static_cast<int64_t>(place));
           CHECK(Mentions(*error, " " + std::string(DtypeName(dtype)) + ":"));
         }
       }
