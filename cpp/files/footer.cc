@@ -14,15 +14,6 @@
 namespace torchparquet {
 namespace {
 
-// The bytes of a column chunk's values, with dictionaries resolved if the writer gives
-// the size.
-double ValueBytes(const ChunkFacts& chunk) {
-  // Some writers give 0 or the compressed size for the decompressed one.
-  const int64_t num_bytes = chunk.string_bytes.value_or(
-      std::max(chunk.uncompressed_bytes, chunk.compressed_bytes));
-  return static_cast<double>(std::max<int64_t>(num_bytes, 0));
-}
-
 // Nothing if it is encrypted and there is no key. That is an error only for a reader of
 // the column.
 std::optional<ChunkFacts> ReadableColumnChunk(const ParquetFile& file, int row_group,
@@ -66,7 +57,8 @@ void AddRowGroup(const ParquetFile& file, int row_group, Footer* footer) {
       fail("column chunk claims " + std::to_string(chunk->num_values) +
            " values in a row group of " + std::to_string(group.num_rows) + " rows");
     }
-    footer->leaf_bytes[static_cast<size_t>(i)] += ValueBytes(*chunk);
+    footer->leaf_bytes[static_cast<size_t>(i)] +=
+        static_cast<double>(chunk->value_bytes());
   }
   footer->row_group_num_rows.push_back(group.num_rows);
   footer->row_group_num_bytes.push_back(total);

@@ -11,15 +11,7 @@ Failure ParsedFooter::Describe(int64_t row_group, int column, ChunkFacts* facts)
   }
   const auto index = static_cast<size_t>(row_group) * schema->leaves().size() +
                      static_cast<size_t>(column);
-  const ChunkPlace& place = chunks[index];
-  *facts = {.data_page_offset = place.data_page_offset,
-            .dictionary_page_offset = place.dictionary_page_offset,
-            .compressed_bytes = place.compressed_bytes,
-            .uncompressed_bytes = place.uncompressed_bytes,
-            .num_values = place.num_values,
-            .offset_index_offset = place.offset_index_offset,
-            .offset_index_bytes = place.offset_index_bytes,
-            .codec = place.codec};
+  *facts = ChunkFacts{chunks[index]};
   return {};
 }
 
