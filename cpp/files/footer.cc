@@ -99,23 +99,15 @@ Footer ReadFooter(const PlannedFile& planned, FooterParts parts, KnownSchemas* k
     const FooterBytes bytes(*source);
     footer.identity = source->identity();
     footer.digest = bytes.Digest();
-    std::optional<FooterScan> scan;
-    if (planned.decryption == nullptr) scan = bytes.Scan();
-    footer.schema = scan ? known->Find(*scan) : nullptr;
-    const auto fits = [&] { return scan && Fits(*scan, *footer.schema); };
-    const bool is_plain =
-        footer.schema != nullptr && fits() && !scan->may_have_old_writer;
-    if (is_plain && parts.parsed) {
-      footer.parsed = std::make_shared<const ParsedFooter>(
-          FooterOf(*scan, bytes.end().num_bytes, footer.identity, footer.schema));
+    LoadedFooter loaded =
+        LoadFooter(*source, bytes, planned.decryption, parts.parsed, known);
+    footer.schema = loaded.schema;
+    if (parts.parsed && planned.decryption == nullptr) footer.parsed = loaded.parsed;
+    if (loaded.scan) {
+      TakeRowGroups(std::move(*loaded.scan), &footer);
+    } else {
+      AddRowGroups(ParquetFile(std::move(source), planned, std::move(loaded)), &footer);
     }
-    if (footer.schema == nullptr || !fits() || (parts.parsed && !is_plain)) {
-      const ParquetFile file(std::move(source), planned, known);
-      footer.schema = file.footer()->schema;
-      if (parts.parsed && planned.decryption == nullptr) footer.parsed = file.footer();
-      if (!fits()) AddRowGroups(file, &footer);
-    }
-    if (fits()) TakeRowGroups(std::move(*scan), &footer);
     if (!parts.chunk_num_bytes) footer.chunk_num_bytes = {};
     if (parts.content) footer.content = bytes.Content();
   } catch (...) {
