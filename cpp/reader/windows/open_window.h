@@ -21,11 +21,11 @@ namespace torchparquet {
 struct OpenWindow {
   OpenWindow(ChunkWindow chunk_window, std::span<const int64_t> chunk_rows,
              std::vector<BatchRun> runs, int row_bits, ScratchBuffer memory,
-             std::vector<int64_t> num_gathers)
+             std::vector<int64_t> gathers)
       : chunks(std::move(chunk_window.chunks)),
         places(chunk_window.window, chunk_rows, std::move(runs), row_bits,
                std::move(memory)),
-        num_gathers(std::move(num_gathers)) {}
+        num_gathers(std::move(gathers)) {}
 
   // Tasks of a column: one for each chunk, then those that gather its rows.
   int64_t NumTasks(int64_t index) const {

@@ -81,7 +81,8 @@ WindowQueue::Finished WindowQueue::Finish(const WindowTask& task) {
   const int64_t num_gathers = entry->window->num_gathers[static_cast<size_t>(task.index)];
   const bool is_decoded = --column.num_unfinished == num_gathers && num_gathers > 0;
   if (column.num_unfinished == 0) --num_columns_;
-  Finished finished{.frees_others = is_decoded || (!had_room && has_room())};
+  Finished finished;
+  finished.frees_others = is_decoded || (!had_room && has_room());
   if (--entry->num_unfinished == 0) {
     finished.window = std::move(entry->window);
     entries_.erase(entry);
