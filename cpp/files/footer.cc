@@ -1,9 +1,7 @@
 #include "files/footer.h"
 
-#include <algorithm>
-#include <iterator>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
