@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -73,20 +74,33 @@ struct RowGroupFacts {
   int num_columns = 0;
 };
 
-struct ChunkFacts {
+// The part of a column chunk's entry that is kept for each column chunk of many files.
+struct ChunkPlace {
   int64_t data_page_offset = 0;
-  int64_t dictionary_page_offset = 0;  // 0: none told
+  int64_t dictionary_page_offset = 0;  // 0: none
   int64_t compressed_bytes = 0;        // of all pages, with their headers
   int64_t uncompressed_bytes = 0;
   int64_t num_values = 0;  // with nulls and empty lists
-  // As a scan of the footer found them; 0 bytes: not known.
+  // As a scan of the footer found them; 0 bytes: none, or not known.
   int64_t offset_index_offset = 0;
   int32_t offset_index_bytes = 0;
+  int32_t codec = Codec::kUnknown;
+
+  bool operator==(const ChunkPlace&) const = default;
+};
+
+struct ChunkFacts : ChunkPlace {
   // Of strings, with dictionaries resolved, where the writer says so.
   std::optional<int64_t> string_bytes = std::nullopt;
-  int codec = Codec::kUnknown;
   bool is_encrypted = false;
   std::string file_path = {};  // of the file that has the pages; empty: this one
+
+  // The bytes of the values, decompressed, to estimate. Some writers give 0 or the
+  // compressed size for the decompressed one.
+  int64_t value_bytes() const {
+    const int64_t larger = std::max(uncompressed_bytes, compressed_bytes);
+    return std::max<int64_t>(string_bytes.value_or(larger), 0);
+  }
 };
 
 struct FooterFacts {

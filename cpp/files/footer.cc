@@ -1,9 +1,7 @@
 #include "files/footer.h"
 
-#include <algorithm>
-#include <iterator>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,15 +11,6 @@
 
 namespace torchparquet {
 namespace {
-
-// The bytes of a column chunk's values, with dictionaries resolved if the writer gives
-// the size.
-double ValueBytes(const ChunkFacts& chunk) {
-  // Some writers give 0 or the compressed size for the decompressed one.
-  const int64_t num_bytes = chunk.string_bytes.value_or(
-      std::max(chunk.uncompressed_bytes, chunk.compressed_bytes));
-  return static_cast<double>(std::max<int64_t>(num_bytes, 0));
-}
 
 // Nothing if it is encrypted and there is no key. That is an error only for a reader of
 // the column.
@@ -66,7 +55,8 @@ void AddRowGroup(const ParquetFile& file, int row_group, Footer* footer) {
       fail("column chunk claims " + std::to_string(chunk->num_values) +
            " values in a row group of " + std::to_string(group.num_rows) + " rows");
     }
-    footer->leaf_bytes[static_cast<size_t>(i)] += ValueBytes(*chunk);
+    footer->leaf_bytes[static_cast<size_t>(i)] +=
+        static_cast<double>(chunk->value_bytes());
   }
   footer->row_group_num_rows.push_back(group.num_rows);
   footer->row_group_num_bytes.push_back(total);
@@ -107,23 +97,15 @@ Footer ReadFooter(const PlannedFile& planned, FooterParts parts, KnownSchemas* k
     const FooterBytes bytes(*source);
     footer.identity = source->identity();
     footer.digest = bytes.Digest();
-    std::optional<FooterScan> scan;
-    if (planned.decryption == nullptr) scan = bytes.Scan();
-    footer.schema = scan ? known->Find(*scan) : nullptr;
-    const auto fits = [&] { return scan && Fits(*scan, *footer.schema); };
-    const bool is_plain =
-        footer.schema != nullptr && fits() && !scan->may_have_old_writer;
-    if (is_plain && parts.parsed) {
-      footer.parsed = std::make_shared<const ParsedFooter>(
-          FooterOf(*scan, bytes.end().num_bytes, footer.identity, footer.schema));
+    LoadedFooter loaded =
+        LoadFooter(*source, bytes, planned.decryption, parts.parsed, known);
+    footer.schema = loaded.schema;
+    if (parts.parsed && planned.decryption == nullptr) footer.parsed = loaded.parsed;
+    if (loaded.scan) {
+      TakeRowGroups(std::move(*loaded.scan), &footer);
+    } else {
+      AddRowGroups(ParquetFile(std::move(source), planned, std::move(loaded)), &footer);
     }
-    if (footer.schema == nullptr || !fits() || (parts.parsed && !is_plain)) {
-      const ParquetFile file(std::move(source), planned, known);
-      footer.schema = file.footer()->schema;
-      if (parts.parsed && planned.decryption == nullptr) footer.parsed = file.footer();
-      if (!fits()) AddRowGroups(file, &footer);
-    }
-    if (fits()) TakeRowGroups(std::move(*scan), &footer);
     if (!parts.chunk_num_bytes) footer.chunk_num_bytes = {};
     if (parts.content) footer.content = bytes.Content();
   } catch (...) {

@@ -45,14 +45,11 @@ std::unique_ptr<const Source> OpenSource(const PlannedFile& planned,
 // An open Parquet file with its footer. Thread-safe.
 class ParquetFile {
  public:
-  // Bytes that a page reader of an encrypted column chunk reads at a time.
-  static constexpr int64_t kAheadBytes = int64_t{64} << 10;
-
-  // Throws Error(kCorruptFile) if the file is no Parquet file or its footer contradicts
-  // itself, and Error(kEncrypted) if the keys do not fit the footer. `known` is an
-  // earlier footer of this file, or null. It is used if the file has not changed. A file
-  // with keys has its footer read again. `schemas` are those of other footers, and become
-  // those of this one too; or null.
+  // Takes a footer that Arrow has parsed.
+  ParquetFile(std::unique_ptr<const Source> file, const PlannedFile& planned,
+              LoadedFooter loaded);
+  // Reads the footer, with `schemas` and errors as LoadFooter. `known` is an earlier
+  // footer of this file, or null. It is used if the file has not changed and has no keys.
   ParquetFile(std::unique_ptr<const Source> file, const PlannedFile& planned,
               KnownSchemas* schemas, std::shared_ptr<const ParsedFooter> known = nullptr);
   explicit ParquetFile(const PlannedFile& planned)
@@ -87,9 +84,6 @@ class ParquetFile {
   int FindLeaf(const std::string& path) const { return footer_->schema->Find(path); }
 
  private:
-  std::shared_ptr<const ParsedFooter> ParseFooter(const PlannedFile& planned,
-                                                  KnownSchemas* schemas);
-
   const bool is_remote_;
   std::unique_ptr<const Source> file_;
   // Null for a file without keys. The mutex guards it while it makes other readers.

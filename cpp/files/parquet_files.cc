@@ -8,79 +8,73 @@ ParquetFiles::ParquetFiles(std::vector<PlannedFile> planned,
                            std::vector<std::shared_ptr<const ParsedFooter>> footers,
                            int64_t max_footer_bytes)
     : planned_(std::move(planned)), max_footer_bytes_(max_footer_bytes) {
+  for (const PlannedFile& file : planned_) {
+    if (fetcher_ == nullptr) fetcher_ = file.fetcher;
+    if (cached_ == nullptr) cached_ = file.cached;
+    have_keys_ |= file.decryption != nullptr;
+  }
   for (size_t i = 0; i < footers.size(); ++i) {
     if (footers[i] != nullptr) footers_.emplace(static_cast<int64_t>(i), footers[i]);
   }
 }
 
-std::shared_ptr<const ParquetFile> ParquetFiles::OpenRemote(
+std::shared_ptr<const ParquetFile> ParquetFiles::Open(
     int64_t file, const std::shared_ptr<RemoteReads>& reads) {
-  const PlannedFile& planned = planned_[static_cast<size_t>(file)];
-  std::shared_ptr<const ParsedFooter> kept;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = footers_.find(file);
-    if (found != footers_.end()) kept = found->second;
-  }
-  // Without the lock: a footer that is not kept comes over the network.
+  const PlannedFile& planned = this->planned(file);
+  const bool is_remote = planned.remote != nullptr;
+  const auto entry = Use({is_remote ? reads.get() : nullptr, file});
+  std::unique_lock lock(entry->mutex);
+  if (entry->opened != nullptr) return entry->opened;
+  if (is_remote) lock.unlock();
   auto opened = std::make_shared<const ParquetFile>(OpenSource(planned, reads), planned,
-                                                    &schemas_, kept);
-  if (kept == nullptr && planned.decryption == nullptr) {
-    const std::lock_guard lock(mutex_);
-    KeepFooter(file, opened->footer());
-  }
-  return opened;
-}
-
-bool ParquetFiles::HasFooter(int64_t file) {
-  const std::lock_guard lock(mutex_);
-  return footers_.contains(file);
-}
-
-std::shared_ptr<Fetcher> ParquetFiles::fetcher() const {
-  for (const PlannedFile& file : planned_) {
-    if (file.fetcher != nullptr) return file.fetcher;
-  }
-  return nullptr;
-}
-
-std::shared_ptr<const ParquetFile> ParquetFiles::Open(int64_t file) {
-  const std::lock_guard lock(mutex_);
-  const auto found = std::find_if(open_.begin(), open_.end(), [&](const OpenFile& entry) {
-    return entry.file == file;
-  });
-  if (found != open_.end()) {
-    open_.splice(open_.begin(), open_, found);
-    return found->opened;
-  }
-  const PlannedFile& planned = planned_[static_cast<size_t>(file)];
-  const auto kept = footers_.find(file);
-  auto opened = std::make_shared<const ParquetFile>(
-      OpenSource(planned), planned, &schemas_,
-      kept == footers_.end() ? nullptr : kept->second);
+                                                    &schemas_, KeptFooter(file));
   if (planned.decryption == nullptr) KeepFooter(file, opened->footer());
-  if (open_.size() >= kMaxOpenFiles) open_.pop_back();
-  open_.push_front({file, opened});
-  return opened;
+  if (is_remote) lock.lock();
+  if (entry->opened == nullptr) entry->opened = std::move(opened);
+  return entry->opened;
+}
+
+std::shared_ptr<ParquetFiles::OpenFile> ParquetFiles::Use(const Key& key) {
+  std::shared_ptr<OpenFile> oldest;  // closed after the lock is released
+  const std::lock_guard lock(mutex_);
+  auto found = open_.find(key);
+  if (found == open_.end()) {
+    if (open_.size() >= kMaxOpenFiles) {
+      const auto first = std::ranges::min_element(
+          open_, {}, [](const auto& entry) { return entry.second->last_use; });
+      oldest = std::move(first->second);
+      open_.erase(first);
+    }
+    found = open_.emplace(key, std::make_shared<OpenFile>()).first;
+  }
+  found->second->last_use = ++num_uses_;
+  return found->second;
+}
+
+void ParquetFiles::Close(const RemoteReads* reads) {
+  const std::lock_guard lock(mutex_);
+  CloseAll(reads);
+}
+
+// Called with the lock held.
+void ParquetFiles::CloseAll(const RemoteReads* reads) {
+  std::erase_if(open_, [&](const auto& entry) { return entry.first.first == reads; });
+}
+
+bool ParquetFiles::HasFooter(int64_t file) { return KeptFooter(file) != nullptr; }
+
+std::shared_ptr<const ParsedFooter> ParquetFiles::KeptFooter(int64_t file) {
+  const std::lock_guard lock(mutex_);
+  const auto found = footers_.find(file);
+  return found == footers_.end() ? nullptr : found->second;
 }
 
 void ParquetFiles::KeepFooter(int64_t file,
                               const std::shared_ptr<const ParsedFooter>& footer) {
   const int64_t num_bytes = footer->MemoryBytes();
+  const std::lock_guard lock(mutex_);
   if (footer_bytes_ + num_bytes > max_footer_bytes_) return;
   if (footers_.emplace(file, footer).second) footer_bytes_ += num_bytes;
-}
-
-std::shared_ptr<CachedFetcher> ParquetFiles::cached() const {
-  for (const PlannedFile& file : planned_) {
-    if (file.cached != nullptr) return file.cached;
-  }
-  return nullptr;
-}
-
-bool ParquetFiles::have_keys() const {
-  return std::ranges::any_of(
-      planned_, [](const PlannedFile& file) { return file.decryption != nullptr; });
 }
 
 void ParquetFiles::BeginReader() {
@@ -96,12 +90,7 @@ void ParquetFiles::BeginReader() {
 
 void ParquetFiles::EndReader() {
   const std::lock_guard lock(mutex_);
-  if (--num_readers_ == 0) open_.clear();
-}
-
-void ParquetFiles::Close() {
-  const std::lock_guard lock(mutex_);
-  open_.clear();
+  if (--num_readers_ == 0) CloseAll(nullptr);
 }
 
 }  // namespace torchparquet

@@ -45,11 +45,6 @@ int64_t Sum(int64_t a, int64_t b) {
   return sum;
 }
 
-struct ColumnChunk {
-  ChunkPlace place;
-  int64_t value_bytes = 0;  // decompressed, with dictionaries resolved if that is told
-};
-
 int32_t KnownCodec(int32_t codec) {
   if (codec < Codec::kNone || codec > Codec::kLz4) throw NotPlain{};
   return codec;
@@ -96,11 +91,9 @@ void CheckEncodingStats(ThriftCompactReader* reader, int struct_type) {
 }
 
 // ColumnMetaData.
-ColumnChunk ReadColumnMetaData(ThriftCompactReader* reader, int struct_type) {
+ChunkFacts ReadColumnMetaData(ThriftCompactReader* reader, int struct_type) {
   Seen seen;
-  ColumnChunk chunk;
-  ChunkPlace& place = chunk.place;
-  std::optional<int64_t> string_bytes;
+  ChunkFacts chunk;
   reader->ReadStruct(struct_type, [&](int64_t id, int type) {
     seen.Add(id);
     switch (id) {
@@ -114,45 +107,41 @@ ColumnChunk ReadColumnMetaData(ThriftCompactReader* reader, int struct_type) {
         reader->ReadList(type, [&](int element) { reader->ReadBinary(element); });
         return;
       case 4:
-        place.codec = KnownCodec(reader->ReadI32(type));
+        chunk.codec = KnownCodec(reader->ReadI32(type));
         return;
       case 5:
-        place.num_values = reader->ReadI64(type);
+        chunk.num_values = reader->ReadI64(type);
         return;
       case 6:
-        place.uncompressed_bytes = reader->ReadI64(type);
+        chunk.uncompressed_bytes = reader->ReadI64(type);
         return;
       case 7:
-        place.compressed_bytes = NotNegative(reader->ReadI64(type));
+        chunk.compressed_bytes = NotNegative(reader->ReadI64(type));
         return;
       case 9:
-        place.data_page_offset = reader->ReadI64(type);
+        chunk.data_page_offset = reader->ReadI64(type);
         return;
       case 11:
-        place.dictionary_page_offset = reader->ReadI64(type);
+        chunk.dictionary_page_offset = reader->ReadI64(type);
         return;
       case 13:
         reader->ReadList(type, [&](int element) { CheckEncodingStats(reader, element); });
         return;
       case 16:
-        string_bytes = ReadStringBytes(reader, type);
+        chunk.string_bytes = ReadStringBytes(reader, type);
         return;
       default:
         reader->SkipField(type);
     }
   });
   seen.Require({1, 2, 3, 4, 5, 6, 7, 9});
-  // Some writers give 0 or the compressed size for the decompressed one.
-  chunk.value_bytes = std::max<int64_t>(
-      string_bytes.value_or(std::max(place.uncompressed_bytes, place.compressed_bytes)),
-      0);
   return chunk;
 }
 
 // ColumnChunk, in the format's sense.
-ColumnChunk ReadColumnChunk(ThriftCompactReader* reader, int struct_type) {
+ChunkFacts ReadColumnChunk(ThriftCompactReader* reader, int struct_type) {
   Seen seen;
-  ColumnChunk chunk;
+  ChunkFacts chunk;
   int64_t index_offset = 0;
   int32_t index_bytes = 0;
   reader->ReadStruct(struct_type, [&](int64_t id, int type) {
@@ -182,8 +171,8 @@ ColumnChunk ReadColumnChunk(ThriftCompactReader* reader, int struct_type) {
   });
   seen.Require({2, 3});
   if (index_offset > 0 && index_bytes > 0) {
-    chunk.place.offset_index_offset = index_offset;
-    chunk.place.offset_index_bytes = index_bytes;
+    chunk.offset_index_offset = index_offset;
+    chunk.offset_index_bytes = index_bytes;
   }
   return chunk;
 }
@@ -201,14 +190,14 @@ void ReadRowGroup(ThriftCompactReader* reader, int struct_type, FooterScan* scan
     switch (id) {
       case 1:
         reader->ReadList(type, [&](int element) {
-          const ColumnChunk chunk = ReadColumnChunk(reader, element);
+          const ChunkFacts chunk = ReadColumnChunk(reader, element);
           const size_t column = num_values.size();
           if (is_first) scan->column_bytes.push_back(0);
           if (column >= scan->column_bytes.size()) throw NotPlain{};
-          scan->column_bytes[column] += static_cast<double>(chunk.value_bytes);
-          num_bytes = Sum(num_bytes, chunk.place.compressed_bytes);
-          scan->chunks.push_back(chunk.place);
-          num_values.push_back(chunk.place.num_values);
+          scan->column_bytes[column] += static_cast<double>(chunk.value_bytes());
+          num_bytes = Sum(num_bytes, chunk.compressed_bytes);
+          scan->chunks.push_back(chunk);
+          num_values.push_back(chunk.num_values);
         });
         return;
       case 2:  // total_byte_size

@@ -7,21 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "bridge/footer_facts.h"
+
 namespace torchparquet {
-
-// A column chunk as its footer tells. One is kept for each column chunk of many files.
-struct ChunkPlace {
-  int64_t data_page_offset = 0;
-  int64_t dictionary_page_offset = 0;  // 0: none told
-  int64_t compressed_bytes = 0;        // of all pages, with their headers
-  int64_t uncompressed_bytes = 0;
-  int64_t num_values = 0;  // with nulls and empty lists
-  int64_t offset_index_offset = 0;
-  int32_t offset_index_bytes = 0;  // 0: there is none
-  int32_t codec = 0;               // a Codec::Number
-
-  bool operator==(const ChunkPlace&) const = default;
-};
 
 // The contents of a footer, except strings and statistics. Views the footer's bytes.
 struct FooterScan {

@@ -1,9 +1,131 @@
 #include "format/parsed_footer.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
 
+#include "bridge/loaded_library.h"
+#include "format/declared_types.h"
+
 namespace torchparquet {
+namespace {
+
+void CheckRowCounts(const FooterFacts& facts) {
+  int64_t total = 0;
+  for (size_t i = 0; i < facts.row_groups.size(); ++i) {
+    const int64_t rows = facts.row_groups[i].num_rows;
+    if (rows < 0 || __builtin_add_overflow(total, rows, &total)) {
+      throw CorruptFile("row group " + std::to_string(i) +
+                        " claims an impossible row count: " + std::to_string(rows));
+    }
+  }
+  if (total != facts.num_rows) {
+    throw CorruptFile("the footer's row count is not the sum of its row groups: " +
+                      std::to_string(facts.num_rows) + ", " + std::to_string(total));
+  }
+}
+
+// A file whose end is in memory.
+class FileWithEnd : public ByteSource {
+ public:
+  FileWithEnd(const Source& file, std::span<const uint8_t> end)
+      : file_(file), end_(end), end_begin_(file.num_bytes() - std::ssize(end)) {}
+
+  void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override {
+    const int64_t begin = offset - end_begin_;
+    if (begin < 0 || num_bytes > std::ssize(end_) - begin) {
+      return file_.LookAt(offset, num_bytes, out);
+    }
+    std::copy_n(end_.begin() + begin, num_bytes, out);
+  }
+
+ private:
+  const Source& file_;
+  const std::span<const uint8_t> end_;
+  const int64_t end_begin_;
+};
+
+// `bytes` must outlive what is returned.
+std::unique_ptr<ArrowFile> OpenReader(const ByteSource& bytes, int64_t file_bytes,
+                                      const FooterEnd& footer,
+                                      const std::shared_ptr<const FileKeys>& keys,
+                                      FooterFacts* facts) {
+  if (file_bytes == 0)
+    throw CorruptFile(
+        "empty file (0 bytes); write it again, or leave it out of the paths");
+  if (footer.is_encrypted && keys == nullptr) {
+    throw NoKeys("file");
+  }
+  // Arrow would read as many bytes as the end of such a file says.
+  if (footer.num_bytes == 0) {
+    throw CorruptFile(
+        "not a Parquet file, or only the beginning of one: it does not end with a "
+        "footer; "
+        "copy or write it again, or leave it out of the paths");
+  }
+  std::unique_ptr<ArrowFile> opened;
+  ArrowOpening opening{.file_bytes = file_bytes,
+                       .footer_bytes = footer.num_bytes,
+                       .page_buffer_bytes = LoadedFooter::kAheadBytes,
+                       .keys = keys};
+  const Failure failure = Arrow().Open(bytes, opening, &opened, facts);
+  if (opening.keys != nullptr && IsOfContent(failure)) {
+    if (footer.is_encrypted) throw KeysDoNotFit("file", failure);
+    // Throws for a file that nobody can read. Otherwise the problem is a plain footer
+    // that the key did not sign, or a plain file that should be encrypted.
+    opening.keys = nullptr;
+    Check(Arrow().Open(bytes, opening, &opened, facts));
+    throw Error(ErrorKind::kEncrypted,
+                "file does not fit decryption_properties: " + Printable(failure.message));
+  }
+  Check(failure);
+  return opened;
+}
+
+// Reads a footer by Arrow: its schema, and all else for a reader.
+void ParseFooter(const Source& file, const FooterBytes& bytes,
+                 const std::shared_ptr<const FileKeys>& keys, LoadedFooter* loaded) {
+  const FileWithEnd with_end(file, bytes.file_end());
+  FooterFacts facts;
+  // With keys, pages are read through what is opened here.
+  auto reader =
+      OpenReader(keys != nullptr ? static_cast<const ByteSource&>(file) : with_end,
+                 file.num_bytes(), bytes.end(), keys, &facts);
+  CheckRowCounts(facts);
+  std::vector<LeafColumn> leaves = DescribeSchema(facts.leaves);
+  ReadDeclaredTypes(facts, &leaves);
+  loaded->schema = std::make_shared<const Schema>(std::move(leaves));
+  loaded->parsed = std::make_shared<const ParsedFooter>(
+      ParsedFooter{.identity = file.identity(),
+                   .num_bytes = facts.num_bytes,
+                   .has_encrypted_parts = facts.has_encrypted_parts,
+                   .has_short_chunk_sizes = facts.has_short_chunk_sizes,
+                   .has_wrong_compressed_flags = facts.has_wrong_compressed_flags,
+                   .row_groups = std::move(facts.row_groups),
+                   .schema = loaded->schema,
+                   .arrow_chunks = reader->chunks()});
+  if (keys != nullptr) loaded->reader = std::move(reader);
+}
+
+}  // namespace
+
+Error NoKeys(const std::string& what) {
+  return Error(ErrorKind::kEncrypted,
+               what + " is encrypted and needs its keys: give decryption_properties");
+}
+
+Error KeysDoNotFit(const std::string& what, const Failure& failure) {
+  return Error(ErrorKind::kEncrypted,
+               what + " is encrypted, and decryption_properties do not decrypt it: " +
+                   Printable(failure.message));
+}
+
+bool IsOfContent(const Failure& failure) {
+  return failure.kind == Failure::Kind::kFailed;
+}
 
 Failure ParsedFooter::Describe(int64_t row_group, int column, ChunkFacts* facts) const {
   if (arrow_chunks != nullptr) {
@@ -11,15 +133,7 @@ Failure ParsedFooter::Describe(int64_t row_group, int column, ChunkFacts* facts)
   }
   const auto index = static_cast<size_t>(row_group) * schema->leaves().size() +
                      static_cast<size_t>(column);
-  const ChunkPlace& place = chunks[index];
-  *facts = {.data_page_offset = place.data_page_offset,
-            .dictionary_page_offset = place.dictionary_page_offset,
-            .compressed_bytes = place.compressed_bytes,
-            .uncompressed_bytes = place.uncompressed_bytes,
-            .num_values = place.num_values,
-            .offset_index_offset = place.offset_index_offset,
-            .offset_index_bytes = place.offset_index_bytes,
-            .codec = place.codec};
+  *facts = ChunkFacts{chunks[index]};
   return {};
 }
 
@@ -55,6 +169,26 @@ ParsedFooter FooterOf(const FooterScan& scan, int64_t num_bytes,
   footer.schema = std::move(schema);
   footer.chunks = scan.chunks;
   return footer;
+}
+
+LoadedFooter LoadFooter(const Source& file, const FooterBytes& bytes,
+                        const std::shared_ptr<const FileKeys>& keys, bool for_readers,
+                        KnownSchemas* schemas) {
+  LoadedFooter loaded;
+  std::optional<FooterScan>& scan = loaded.scan;
+  if (keys == nullptr) scan = bytes.Scan();
+  if (scan && schemas != nullptr) loaded.schema = schemas->Find(*scan);
+  const bool by_arrow = for_readers && scan && scan->may_have_old_writer;
+  if (loaded.schema == nullptr || by_arrow || !Fits(*scan, *loaded.schema)) {
+    ParseFooter(file, bytes, keys, &loaded);
+    if (scan && schemas != nullptr) schemas->Add(*scan, loaded.schema);
+  }
+  if (scan && !Fits(*scan, *loaded.schema)) scan.reset();
+  if (for_readers && scan && !by_arrow) {
+    loaded.parsed = std::make_shared<const ParsedFooter>(
+        FooterOf(*scan, bytes.end().num_bytes, file.identity(), loaded.schema));
+  }
+  return loaded;
 }
 
 }  // namespace torchparquet

@@ -3,10 +3,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "bridge/arrow_library.h"
+#include "format/footer_bytes.h"
 #include "format/footer_scan.h"
+#include "format/known_schemas.h"
 #include "format/offset_index.h"
 #include "format/schema.h"
 #include "format/source.h"
@@ -44,5 +49,34 @@ bool Fits(const FooterScan& scan, const Schema& schema);
 // The footer of a file whose schema is known.
 ParsedFooter FooterOf(const FooterScan& scan, int64_t num_bytes,
                       const FileIdentity& identity, std::shared_ptr<const Schema> schema);
+
+// A footer as LoadFooter finds it.
+struct LoadedFooter {
+  // Bytes that a page reader of an encrypted column chunk reads at a time.
+  static constexpr int64_t kAheadBytes = int64_t{64} << 10;
+
+  std::shared_ptr<const Schema> schema = nullptr;
+  // Views the footer's bytes. Nothing unless it is sound and fits the schema.
+  std::optional<FooterScan> scan = std::nullopt;
+  std::shared_ptr<const ParsedFooter> parsed = nullptr;
+  // The page reader of a file with keys; null without. The file must outlive it.
+  std::unique_ptr<ArrowFile> reader = nullptr;
+};
+
+// Reads the footer in `bytes`, which are those of `file`. Arrow parses it only if its
+// schema was not seen before or a scan cannot read it. `parsed` is set for a footer that
+// Arrow has parsed and, with `for_readers`, for all. `schemas` are those of other
+// footers, and gain this one; or null.
+// Throws Error(kCorruptFile) if the file is no Parquet file or its footer contradicts
+// itself, and Error(kEncrypted) if the keys do not fit the footer.
+LoadedFooter LoadFooter(const Source& file, const FooterBytes& bytes,
+                        const std::shared_ptr<const FileKeys>& keys, bool for_readers,
+                        KnownSchemas* schemas);
+
+// The errors of a file or a column without its keys, and with keys that fail.
+Error NoKeys(const std::string& what);
+Error KeysDoNotFit(const std::string& what, const Failure& failure);
+// False for a failure for want of memory, which says nothing of keys.
+bool IsOfContent(const Failure& failure);
 
 }  // namespace torchparquet

@@ -25,7 +25,7 @@ class DecryptedPages {
   int64_t number() const { return num_read_ - 1; }
   // The most that Arrow holds between two pages: a part of the file, and the largest page
   // so far, both stored and decompressed.
-  int64_t held_bytes() const { return ParquetFile::kAheadBytes + 2 * largest_bytes_; }
+  int64_t held_bytes() const { return LoadedFooter::kAheadBytes + 2 * largest_bytes_; }
   // The content of that page, valid until Next or Seek.
   std::span<const uint8_t> body() const { return page_->body; }
   // Makes Next continue with the page of that number. Reads the pages before it again.

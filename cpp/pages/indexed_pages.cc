@@ -8,16 +8,6 @@
 namespace torchparquet {
 namespace {
 
-// Column chunks without lists that are read in whole need no index, not even by several
-// readers: headers tell the rows of the pages that a reader skips.
-std::shared_ptr<const OffsetIndex> IndexFor(const ParquetFile& file, int64_t row_group,
-                                            int column, bool is_whole) {
-  const LeafColumn& leaf = file.leaves()[static_cast<size_t>(column)];
-  if (is_whole && leaf.element_levels.empty()) return nullptr;
-  return file.is_remote() ? file.KnownOffsetIndex(row_group, column)
-                          : file.ReadOffsetIndex(row_group, column);
-}
-
 constexpr const char* kWayOut =
     "offset index contradicts its pages; read whole row groups, or rewrite the file "
     "with torchparquet rewrite: ";
@@ -32,12 +22,29 @@ Error OtherRows(int64_t page, int64_t told, int64_t found) {
 
 IndexedPages::IndexedPages(const ParquetFile& file, int64_t row_group, int column,
                            const Wanted& wanted)
-    : row_group_(row_group),
+    : file_(file),
+      row_group_(row_group),
       column_(column),
       group_rows_(file.row_groups()[static_cast<size_t>(row_group)].num_rows),
       wanted_(wanted),
-      indexes_(file.footer()->offset_indexes),
-      index_(IndexFor(file, row_group, column, wanted.is_whole)) {}
+      indexes_(file.footer()->offset_indexes) {}
+
+void IndexedPages::BeginTask(const RowRun& rows) {
+  task_rows_ = rows;
+  const bool takes_all = wanted_.is_whole && rows.num_rows() == group_rows_;
+  if (has_looked_ || takes_all) return;
+  has_looked_ = true;
+  index_ = ReadIndex();
+}
+
+// Column chunks without lists that are read in whole need no index, not even by several
+// readers: headers tell the rows of the pages that a reader skips.
+std::shared_ptr<const OffsetIndex> IndexedPages::ReadIndex() const {
+  const LeafColumn& leaf = file_.leaves()[static_cast<size_t>(column_)];
+  if (wanted_.is_whole && leaf.element_levels.empty()) return nullptr;
+  return file_.is_remote() ? file_.KnownOffsetIndex(row_group_, column_)
+                           : file_.ReadOffsetIndex(row_group_, column_);
+}
 
 void IndexedPages::Leave() {
   indexes_->Leave(row_group_, column_);

@@ -31,7 +31,8 @@ class IndexedPages {
 
   bool exist() const { return index_ != nullptr; }
   // The task will read `rows`, as they are stored, or those of them that are selected.
-  void BeginTask(const RowRun& rows) { task_rows_ = rows; }
+  // The first task that leaves out rows of the row group reads the index.
+  void BeginTask(const RowRun& rows);
   // Goes on without the index, as all readers of this process do from then on.
   void Leave();
   // The same after `error`, which says that the index is wrong. Throws it if a reader has
@@ -71,12 +72,16 @@ class IndexedPages {
  private:
   bool HasWantedRow(size_t page) const;
 
+  std::shared_ptr<const OffsetIndex> ReadIndex() const;
+
+  const ParquetFile& file_;
   const int64_t row_group_;
   const int column_;
   const int64_t group_rows_;
   const Wanted wanted_;
   const std::shared_ptr<OffsetIndexes> indexes_;
-  std::shared_ptr<const OffsetIndex> index_;
+  bool has_looked_ = false;                   // for the index
+  std::shared_ptr<const OffsetIndex> index_;  // null before, and without one
   RowRun task_rows_;
 };
 

@@ -12,7 +12,7 @@
 #include "batches/batch_ring.h"
 #include "batches/jagged.h"
 #include "batches/layout.h"
-#include "files/reader_files.h"
+#include "files/parquet_files.h"
 #include "reader/memory_plan.h"
 #include "reader/plan/reader_spec.h"
 #include "reader/prefetch/prefetcher.h"

@@ -136,17 +136,16 @@ class Chunks : public ArrowChunks {
     return Guard([&] {
       const auto chunk = metadata_->RowGroup(row_group)->ColumnChunk(column);
       const auto sizes = chunk->size_statistics();
-      *facts = {.data_page_offset = chunk->data_page_offset(),
-                .dictionary_page_offset =
-                    chunk->has_dictionary_page() ? chunk->dictionary_page_offset() : 0,
-                .compressed_bytes = chunk->total_compressed_size(),
-                .uncompressed_bytes = chunk->total_uncompressed_size(),
-                .num_values = chunk->num_values(),
-                .string_bytes = sizes == nullptr ? std::nullopt
-                                                 : sizes->unencoded_byte_array_data_bytes,
-                .codec = NumberOfCodec(chunk->compression()),
-                .is_encrypted = chunk->crypto_metadata() != nullptr,
-                .file_path = chunk->file_path()};
+      *facts = {{.data_page_offset = chunk->data_page_offset(),
+                 .dictionary_page_offset =
+                     chunk->has_dictionary_page() ? chunk->dictionary_page_offset() : 0,
+                 .compressed_bytes = chunk->total_compressed_size(),
+                 .uncompressed_bytes = chunk->total_uncompressed_size(),
+                 .num_values = chunk->num_values(),
+                 .codec = NumberOfCodec(chunk->compression())},
+                sizes == nullptr ? std::nullopt : sizes->unencoded_byte_array_data_bytes,
+                /*is_encrypted=*/chunk->crypto_metadata() != nullptr,
+                chunk->file_path()};
     });
   }
 

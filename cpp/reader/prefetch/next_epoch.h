@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/buffer_pool.h"
-#include "files/reader_files.h"
+#include "files/parquet_files.h"
 #include "reader/prefetch/carried_fetches.h"
 #include "reader/prefetch/step_chunks.h"
 #include "remote/blocks/remote_reads.h"

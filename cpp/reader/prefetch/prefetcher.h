@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/buffer_pool.h"
-#include "files/reader_files.h"
+#include "files/parquet_files.h"
 #include "reader/prefetch/carried_fetches.h"
 #include "reader/prefetch/fetch_plan.h"
 #include "reader/prefetch/held_blocks.h"

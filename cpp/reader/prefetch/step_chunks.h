@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/byte_range.h"
-#include "files/reader_files.h"
+#include "files/parquet_files.h"
 #include "files/row_selection.h"
 #include "files/stored_column.h"
 #include "reader/prefetch/fetch_plan.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/byte_range.h"
-#include "files/reader_files.h"
+#include "files/parquet_files.h"
 #include "reader/prefetch/step_chunks.h"
 #include "remote/blocks/remote_reads.h"
 

@@ -9,7 +9,7 @@
 #include "batches/jagged.h"
 #include "batches/layout.h"
 #include "columns/column_reader.h"
-#include "files/reader_files.h"
+#include "files/parquet_files.h"
 #include "reader/plan/reader_spec.h"
 #include "reader/plan/share.h"
 #include "reader/prefetch/prefetcher.h"

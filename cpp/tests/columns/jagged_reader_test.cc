@@ -390,6 +390,42 @@ TEST_CASE("a page with other rows than its offset index tells is an error at any
   }
 }
 
+// Counts the reads of footers and indexes.
+class FileWithCounts : public LocalFile {
+ public:
+  explicit FileWithCounts(const std::string& path) : LocalFile(path, {}) {}
+  void LookAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override {
+    ++num_looks;
+    LocalFile::LookAt(offset, num_bytes, out);
+  }
+
+  mutable int64_t num_looks = 0;
+};
+
+TEST_CASE("the offset index is read by the first task that leaves out rows") {
+  Draws draws(306);
+  const NestedFile data({.columns = {{.name = "a", .null_one_in = 0, .list_length = 8}},
+                         .row_group_rows = {40},
+                         .page_entries = 64},
+                        draws);
+  const Chunk chunk(data, 0, 0);
+  auto source = std::make_unique<FileWithCounts>(data.path());
+  const FileWithCounts& counted = *source;
+  const auto file = std::make_shared<const ParquetFile>(
+      std::move(source), PlannedFile{data.path(), {}}, nullptr);
+  const int64_t of_footer = counted.num_looks;
+  ColumnRequest request = chunk.column().Request();
+  request.reads_whole_row_group = true;
+  const auto whole = OpenColumn(file, request, 0, {}, {});
+  CHECK(chunk.Read(whole.get(), 0, 40, draws) == 0);
+  CHECK(counted.num_looks == of_footer);
+  const auto parts = OpenColumn(file, request, 0, {}, {});
+  for (int64_t row = 0; row < 40; row += 10) {
+    CHECK(chunk.Read(parts.get(), row, row + 10, draws) == 0);
+    CHECK(counted.num_looks == of_footer + 1);
+  }
+}
+
 TEST_CASE("an entry that goes on with a list must have an element of it") {
   Draws draws(304);
   // With nulls, without, and of lists of lists.

@@ -132,7 +132,7 @@ TEST_CASE("bytes are asked for ahead, in the order of the plan") {
   const auto store = std::make_shared<Store>();
   const ReaderParts spec = SpecIn(data, store, 500, 2);
   // Its footer first.
-  spec.files->OpenRemote(0, std::make_shared<RemoteReads>(store));
+  spec.files->Open(0, std::make_shared<RemoteReads>(store));
   store->Stall();
   ParallelReader reader{ReaderSpec(spec)};
   CHECK(reader.Next(std::chrono::milliseconds(0)).status ==
