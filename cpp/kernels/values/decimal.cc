@@ -1,6 +1,5 @@
 #include "kernels/values/decimal.h"
 
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdlib>
@@ -9,11 +8,6 @@ namespace torchparquet::kernels {
 namespace {
 
 constexpr int32_t kMaxScale = 38;  // of 16 bytes
-
-// Exact.
-constexpr std::array<double, 23> kPowersOf10 = {
-    1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
-    1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 
 constexpr std::array<UInt128, kMaxScale + 1> MakePowersOf5() {
   std::array<UInt128, kMaxScale + 1> powers{1};
@@ -68,14 +62,7 @@ std::string DigitsOf(Int128 value) {
   return value < 0 ? "-" + digits : digits;
 }
 
-double NearestDouble(Int128 unscaled, int32_t scale) {
-  constexpr Int128 kExactLimit = Int128{1} << 53;
-  const bool is_exact = unscaled <= kExactLimit && unscaled >= -kExactLimit;
-  if (is_exact && scale >= 0 && scale < static_cast<int32_t>(kPowersOf10.size())) {
-    // Both are exact, so the quotient is rounded once.
-    return static_cast<double>(static_cast<int64_t>(unscaled)) /
-           kPowersOf10[static_cast<size_t>(scale)];
-  }
+double NearestDoubleOfAny(Int128 unscaled, int32_t scale) {
   if (scale < 0 || scale > kMaxScale) {
     // No type of 38 digits has such a scale. Not std::from_chars, which older C++
     // libraries lack. Without a decimal point no locale changes the result.

@@ -24,7 +24,9 @@ double ReadByLibrary(Int128 unscaled, int32_t scale) {
 
 int64_t NumWrong(const std::vector<Int128>& numbers, int32_t scale) {
   return std::ranges::count_if(numbers, [&](Int128 number) {
-    return NearestDouble(number, scale) != ReadByLibrary(number, scale);
+    const double expected = ReadByLibrary(number, scale);
+    return NearestDouble(number, scale) != expected ||
+           NearestDoubleOfAny(number, scale) != expected;
   });
 }
 
