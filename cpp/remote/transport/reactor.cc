@@ -43,7 +43,7 @@ std::string Range(const Fetch& fetch) {
 Reactor::Reactor(const FetchOptions& options)
     : options_(options),
       pool_(this, options),
-      budget_(options.min_connections, options.max_connections),
+      budget_(options.max_connections),
       random_(std::random_device()()),
       last_watch_(Clock::now()) {
   counters_.concurrency = budget_.allowed();
@@ -239,7 +239,6 @@ bool Reactor::OnBody(Transfer* transfer) {
 
 void Reactor::OnBytes(Transfer* transfer, int64_t num_bytes) {
   transfer->job().num_written += num_bytes;
-  budget_.Received(num_bytes);
   counters_.bytes_received += num_bytes;
 }
 
@@ -333,7 +332,7 @@ void Reactor::Retry(const Job& job, const Transfer& ended, const std::string& re
 }
 
 void Reactor::Complete(const Job& job) {
-  budget_.Completed(Clock::now(), queue_.has_ready());
+  budget_.Completed();
   jobs_.erase(job->fetch.get());
   job->fetch->Arrive(job->num_written);
 }

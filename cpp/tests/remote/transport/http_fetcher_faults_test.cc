@@ -219,7 +219,7 @@ TEST_CASE("a store's wish to wait is heeded up to the end of patience") {
 
 TEST_CASE("refusals shrink the number of requests in flight") {
   FetchOptions options = QuickOptions();
-  options.min_connections = 8;
+  options.max_connections = 8;
   const Origin origin(1000, [](const Origin& self, const Request& request) {
     return request.number < 9 ? Origin::Status(503, {"Retry-After: 1"})
                               : self.Right(request);
@@ -231,7 +231,6 @@ TEST_CASE("refusals shrink the number of requests in flight") {
     fetcher.Start(fetches.back());
   }
   origin.AwaitRequests(9);
-  // The second burst of refusals came within seconds.
   while (fetcher.stats().concurrency == 8) std::this_thread::yield();
   CHECK(fetcher.stats().concurrency < 8);
   for (const auto& fetch : fetches)
