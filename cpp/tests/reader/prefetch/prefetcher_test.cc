@@ -191,6 +191,28 @@ TEST_CASE("what is read to plan a step may be the end of a block that is dropped
   CHECK(setting.prefetcher->IsReady(setting.steps[1], 0, true));
 }
 
+TEST_CASE("no call is lost to one that is under way") {
+  constexpr int64_t kNumGroups = 200;
+  Setting setting(kNumGroups, 5'000, 1 << 20);
+  setting.prefetcher->Advance();
+  std::atomic<int64_t> next = 0;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      for (int64_t i = next++; i < kNumGroups; i = next++) {
+        for (int column = 0; column < 2; ++column) {
+          setting.prefetcher->Done(setting.steps[static_cast<size_t>(i)], column);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  // Each end made room, and the last call looked at all of them.
+  CHECK(setting.prefetcher->has_asked_for_all());
+  setting.AwaitAll();
+  CHECK(setting.prefetcher->stats().held_bytes == 0);
+}
+
 TEST_CASE("a footer read together with the end of a held block leaves it held") {
   Setting setting(2, 600, 200);
   setting.prefetcher->Advance();
@@ -248,6 +270,7 @@ TEST_CASE("footers of files to come are asked for together, and once") {
   const auto files = std::make_shared<ReaderFiles>(
       std::make_shared<ParquetFiles>(PlannedIn(data, store)), reads);
   int64_t next = 0;
+  std::atomic<int64_t> num_ready = 0;
   Prefetcher prefetcher({.files = files,
                          .reads = reads,
                          .columns = {{{"a"}}},
@@ -256,14 +279,21 @@ TEST_CASE("footers of files to come are asked for together, and once") {
                            return std::vector{ReadStep{next++, 0, 100}};
                          },
                          .budget_bytes = 1 << 20,
-                         .on_ready = [] {}});
+                         .on_ready = [&] { ++num_ready; }});
   store->Stall();
   std::thread advance([&] { prefetcher.Advance(); });
   store->AwaitStarted(20);
-  prefetcher.Announce({{{0, 0, 100}}});  // does not wait for the other thread
+  // Nobody waits for the other thread, which asks for these bytes soon.
+  prefetcher.Advance();
+  prefetcher.Announce({{{0, 0, 100}}});
+  prefetcher.Done({19, 0, 100}, 0);
+  CHECK_FALSE(prefetcher.IsReady({0, 0, 100}, 0, /*others_run=*/false));
+  CHECK(num_ready == 0);
   store->Release();
   advance.join();
-  CHECK(store->num_started() == 40);
+  // 20 footers, and what is read of all files but the last.
+  CHECK(store->num_started() == 39);
+  CHECK(num_ready > 0);
   for (int64_t file = 0; file < 20; ++file) CHECK(files->has_footer(file));
 }
 
