@@ -118,8 +118,10 @@ bool RunTask(ReaderState* state, DecodeTask* task, DecodeScratch* scratch) {
   try {
     return task->Run(scratch);
   } catch (...) {
-    const Error error =
-        NameRow(state->context(), task->chunk(), task->index(), CurrentErrorAt({}));
+    Error error = CurrentErrorAt({});
+    if (const Chunk* chunk = task->chunk()) {
+      error = NameRow(state->context(), *chunk, task->index(), error);
+    }
     const std::lock_guard lock(state->mutex);
     if (state->stopping) return true;
     state->failed = true;
@@ -207,8 +209,9 @@ void Decode(ReaderState* state, std::unique_ptr<DecodeScratch> scratch, bool is_
     const bool is_in_vain = IsInVain(*state, *task);
     lock.Unlock();
     ended.reset();
-    const ReadStep step = StepOf(task->chunk());
     const int64_t index = task->index();
+    std::optional<ReadStep> step;
+    if (task->chunk() != nullptr && index < num_columns) step = StepOf(*task->chunk());
     scratch->costs = {};
     const auto begin = Clock::now();
     const bool is_paused = !is_in_vain && !RunTask(state, task.get(), scratch.get());
@@ -222,10 +225,10 @@ void Decode(ReaderState* state, std::unique_ptr<DecodeScratch> scratch, bool is_
       FinishTask(state, task.get());
     }
     ended = std::move(task);
-    if (state->prefetcher != nullptr && !is_paused && index < num_columns) {
+    if (state->prefetcher != nullptr && !is_paused && step) {
       lock.Unlock();
       ended.reset();
-      state->prefetcher->Done(step, index);
+      state->prefetcher->Done(*step, index);
       lock.Lock();
     }
   }

@@ -10,11 +10,11 @@
 namespace torchparquet {
 namespace {
 
-// A chunk is cut only where it holds more than this. Column by column over a whole chunk,
-// a thread has one dictionary and one page in its cache; over slices it fetches every
-// column's anew for each: on the click log of bench/ that costs 90 to 160 ms of CPU a
-// pass of 400 at slices of 18 MB, and the values, which then stay in the shared cache
-// until they are read, win nothing of it back.
+// A chunk is cut only if it holds more than this. A thread that reads one column of a
+// whole chunk keeps one dictionary and one page in its cache. Over slices it fetches
+// those of every column again for each slice. On the click log of bench/, slices of 18 MB
+// cost 90 to 160 ms of the 400 ms of processor time of a pass. The values then stay in
+// the shared cache until they are read, which does not make up for it.
 constexpr int64_t kMaxSliceBytes = int64_t{128} << 20;
 
 // Batches kept in flight even where slices are small, so that a consumer that pauses
@@ -26,6 +26,15 @@ constexpr int64_t kHeldShare = 4;
 
 }  // namespace
 
+// Of `max_memory`, a quarter is for what column readers keep between two slices, the rest
+// for batches:
+//
+//   slices in flight = threads / tasks of a slice, rounded up, + 2
+//   batches a slice  = (batches in three quarters of the bound - 1) / slices in flight,
+//   at
+//                      most those of a chunk and of kMaxSliceBytes, at least 1
+//   slabs            = slices in flight * batches a slice + 1, at least those of
+//                      kMinInFlightBytes, at most those that fit and those there are
 MemoryPlan PlanMemory(const MemoryDemand& demand) {
   const int64_t affordable_slabs = demand.max_memory_bytes / demand.slab_bytes;
   if (affordable_slabs < 2) {

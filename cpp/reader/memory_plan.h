@@ -41,10 +41,10 @@ struct WindowDemand {
   int64_t max_memory_bytes = 0;
 };
 
-// The least columns at once, and more that keep all threads at work where they fit beside
-// one window. Two windows where they fit beside those, so that one is decoded while the
-// other is consumed. Throws
-// Error(kInvalidArgument) when the bound cannot hold the largest one.
+// Spends the bound on these in turn, as far as it goes: the batches of one window; two
+// staged columns; as many more as keep all threads at work; the batches of a second
+// window, which is decoded while the first is consumed; further columns. Throws
+// Error(kInvalidArgument) if the batches of the largest window do not fit.
 MemoryPlan PlanWindows(const WindowDemand& demand);
 
 }  // namespace torchparquet

@@ -86,7 +86,6 @@ class ParallelReader {
   // zero in a forked child.
   ReaderStats stats(int64_t num_unused = 0) const;
 
-  // For a later reader; no slabs with lent_slabs.
   // True once all bytes of stores were asked for; false if no file is in a store.
   bool has_asked_for_all() const {
     return state_->prefetcher != nullptr && state_->prefetcher->has_asked_for_all();

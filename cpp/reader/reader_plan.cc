@@ -30,8 +30,7 @@ double LargestStagedRowBytes(const ReaderSpec& spec) {
   return largest;
 }
 
-// The most batches that one window touches, and that two windows which follow each other
-// do.
+// The most batches that one window touches, and that any two neighbouring windows touch.
 WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
                               const BatchMap& batches) {
   WindowDemand demand;

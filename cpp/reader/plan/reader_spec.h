@@ -68,7 +68,7 @@ struct ReaderParts {
   }
 };
 
-// The parts, which contradict neither themselves nor each other.
+// Parts that were checked: none contradicts itself or another one.
 struct ReaderSpec : ReaderParts {
   // Bounds the pages of columns by the reader's memory, of which a part is set aside for
   // bytes of files in stores. Throws Error(kInvalidArgument).

@@ -17,8 +17,8 @@ namespace torchparquet {
 struct Chunk {
   int64_t file = 0;
   RowRange rows;
-  // The global number, in file order, of the range's first row or, if some rows of the
-  // row group are selected, of the row group's.
+  // The number, over all files in order, of `rows.begin`. With a selection, of the first
+  // row of the row group.
   int64_t first_row_id = 0;
   bool valid = true;       // false: repeats rows that were delivered before
   int64_t selection = -1;  // the number of its row group in Selections; -1: all rows

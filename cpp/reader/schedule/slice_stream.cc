@@ -20,7 +20,7 @@ class SliceStream::Task : public DecodeTask {
     }
   }
   int64_t index() const override { return task_.index; }
-  const Chunk& chunk() const override { return task_.slice->slice.chunk; }
+  const Chunk* chunk() const override { return &task_.slice->slice.chunk; }
   FailureKey failure_key() const override {
     return task_.slice->KeyOf(task_.num_spans_done, task_.index);
   }

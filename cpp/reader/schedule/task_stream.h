@@ -28,8 +28,9 @@ class DecodeTask {
   virtual bool Run(DecodeScratch* scratch) = 0;
   // The number of the task among those of its chunk.
   virtual int64_t index() const = 0;
-  // The rows that it reads, which it knows until it is given back.
-  virtual const Chunk& chunk() const = 0;
+  // The rows that it reads, which it knows until it is given back. Null if it gathers
+  // what other tasks have read.
+  virtual const Chunk* chunk() const = 0;
   // Its place in the order, for a failure of Run.
   virtual FailureKey failure_key() const = 0;
 

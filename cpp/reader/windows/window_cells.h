@@ -29,14 +29,14 @@ class WindowCells {
   }
 
   // `element` is the number of the cell in each row of the field. The first strip is
-  // checked for close items only if `may_lie_close`.
-  WindowCells(const FieldPlace& place, int64_t element, int64_t num_chunks,
+  // checked for close items only if `may_lie_close`. `num_tasks` add a chunk or gather.
+  WindowCells(const FieldPlace& place, int64_t element, int64_t num_tasks,
               bool may_lie_close)
       : place_(place),
         element_(element),
         cell_bytes_(place.cell_items * place.item_bytes),
         may_lie_close_(may_lie_close),
-        num_missing_(num_chunks) {}
+        num_unfinished_(num_tasks) {}
 
   // The bytes that `num_places` places take until they are gathered.
   int64_t StagedBytes(int64_t num_places) const;
@@ -47,8 +47,10 @@ class WindowCells {
   // is wanted. Both are aligned to their cells.
   void Add(std::span<const uint32_t> places, const uint8_t* values, const uint8_t* valid);
   void Add(const kernels::StripOrder& strip, const uint8_t* values, const uint8_t* valid);
-  // Ends a chunk. Returns true for the last of all.
-  bool EndChunk() { return num_missing_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
+  // Ends a task. Returns how many are left.
+  int64_t EndTask() {
+    return num_unfinished_.fetch_sub(1, std::memory_order_acq_rel) - 1;
+  }
 
   // True if later items lay too far apart. Then one thread calls BeginAgain and adds all
   // chunks again. Valid when all chunks are done.
@@ -81,7 +83,7 @@ class WindowCells {
   uint64_t base_ = 0;  // of differences
   std::atomic<bool> lie_too_far_{false};
   std::atomic<bool> added_again_{false};
-  std::atomic<int64_t> num_missing_;
+  std::atomic<int64_t> num_unfinished_;
 };
 
 }  // namespace torchparquet

@@ -34,6 +34,10 @@ void WindowItems::Clear() {
   }
 }
 
+void WindowItems::EndGather() {
+  if (num_ungathered_.fetch_sub(1, std::memory_order_acq_rel) == 1) Clear();
+}
+
 Segment WindowItems::BeginRows(int64_t chunk, int64_t num_rows) {
   StagedChunk& staged = chunks_[static_cast<size_t>(chunk)];
   const auto num_starts = static_cast<size_t>(num_rows + 1);
@@ -147,7 +151,8 @@ JaggedPart WindowItems::Gather(const WindowPlaces& places, size_t run_number,
                   .items = BeginItems(run.num_rows)};
   JaggedItems* items = &part.items;
   std::vector<Range> ranges = GatherRows(places, run_number, slab);
-  // Rows of a file that lacks the column have no items, of no kind.
+  // A chunk of a file without this column does not know if it holds strings or a mask, so
+  // all chunks are asked.
   const auto any = [&](bool JaggedItems::* fact) {
     return std::ranges::any_of(chunks_,
                                [&](const auto& chunk) { return (*chunk.items).*fact; });

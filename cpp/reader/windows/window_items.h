@@ -18,11 +18,13 @@ namespace torchparquet {
 // thread decodes it whole.
 class WindowItems {
  public:
-  WindowItems(const FieldPlace& place, int64_t num_chunks, JaggedMemory* memory)
+  // `num_gathers` tasks gather the rows.
+  WindowItems(const FieldPlace& place, int64_t num_chunks, int64_t num_gathers,
+              JaggedMemory* memory)
       : place_(place),
         memory_(memory),
         chunks_(static_cast<size_t>(num_chunks)),
-        num_missing_(num_chunks) {}
+        num_ungathered_(num_gathers) {}
   ~WindowItems();
   WindowItems(const WindowItems&) = delete;
   WindowItems& operator=(const WindowItems&) = delete;
@@ -32,14 +34,11 @@ class WindowItems {
   JaggedItems BeginItems(int64_t num_rows) const;
   // Takes the decoded items and returns their bytes.
   int64_t EndItems(int64_t chunk, JaggedItems items);
-  // Ends a chunk. Returns true for the last of all.
-  bool EndChunk() { return num_missing_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
-
   // Gathers the rows of one run in the order of their positions: offsets and masks in the
   // batch's slab, the rest in the part that is returned. All chunks must be done.
   JaggedPart Gather(const WindowPlaces& places, size_t run, uint8_t* slab) const;
-  // Gives the memory of the chunks back.
-  void Clear();
+  // Ends a task that gathers. The last one gives the memory of the chunks back.
+  void EndGather();
 
  private:
   struct StagedChunk {
@@ -57,6 +56,7 @@ class WindowItems {
 
   std::vector<Range> GatherRows(const WindowPlaces& places, size_t run,
                                 uint8_t* slab) const;
+  void Clear();
   static void GatherStarts(size_t level, std::span<Range> ranges, JaggedItems* to);
   static void GatherValid(std::span<const Range> ranges, JaggedItems* to);
   static void GatherValues(std::span<const Range> ranges, JaggedItems* to);
@@ -64,7 +64,7 @@ class WindowItems {
   const FieldPlace& place_;
   JaggedMemory* memory_;
   std::vector<StagedChunk> chunks_;
-  std::atomic<int64_t> num_missing_;
+  std::atomic<int64_t> num_ungathered_;
 };
 
 }  // namespace torchparquet

@@ -7,14 +7,16 @@
 namespace torchparquet {
 
 void WindowQueue::Push(std::unique_ptr<OpenWindow> window) {
-  const int64_t num_chunks = std::ssize(window->chunks);
-  const int64_t num_all = num_chunks * num_tasks_;
-  entries_.push_back(
-      {.window = std::move(window),
-       .columns = std::vector<Column>(static_cast<size_t>(num_tasks_),
-                                      Column{.num_unfinished = num_chunks}),
-       .num_untaken = num_all,
-       .num_unfinished = num_all});
+  std::vector<Column> columns;
+  int64_t num_all = 0;
+  for (int64_t index = 0; index < num_tasks_; ++index) {
+    columns.push_back({.num_unfinished = window->NumTasks(index)});
+    num_all += columns.back().num_unfinished;
+  }
+  entries_.push_back({.window = std::move(window),
+                      .columns = std::move(columns),
+                      .num_untaken = num_all,
+                      .num_unfinished = num_all});
 }
 
 std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front,
@@ -24,18 +26,18 @@ std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front,
     const bool has_front = !front || (batches.begin <= *front && *front < batches.end);
     if (const auto index = ChooseColumn(&entry, has_front, is_ready)) {
       Column& column = entry.columns[static_cast<size_t>(*index)];
-      if (column.next_chunk == 0) ++num_columns_;
+      if (column.next == 0) ++num_columns_;
       ++column.num_running;
       ++num_running_;
       --entry.num_untaken;
-      return WindowTask{entry.window.get(), column.next_chunk++, *index};
+      return WindowTask{entry.window.get(), column.next++, *index};
     }
   }
   return std::nullopt;
 }
 
 // A column that was begun and has no thread, else one that was not begun, else the one
-// with the fewest threads.
+// with the fewest threads. Gathering begins when all chunks are decoded.
 std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front,
                                                  const IsReady& is_ready) {
   const int64_t num_chunks = std::ssize(entry->window->chunks);
@@ -44,15 +46,17 @@ std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front,
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (int64_t index = entry->first_column; index < num_tasks_; ++index) {
     const Column& column = entry->columns[static_cast<size_t>(index)];
-    if (column.next_chunk == num_chunks) {
+    if (column.next == entry->window->NumTasks(index)) {
       if (index == entry->first_column) ++entry->first_column;
       continue;
     }
     if (is_jagged_[static_cast<size_t>(index)] && !has_front) continue;
-    const bool is_fresh = column.next_chunk == 0;
+    const bool is_fresh = column.next == 0;
     if (is_fresh && (fresh || !has_room())) continue;
-    const auto next = static_cast<size_t>(column.next_chunk);
-    if (is_ready && !is_ready(entry->window->chunks[next], index)) continue;
+    const WindowTask next{entry->window.get(), column.next, index};
+    if (!next.gathers() && is_ready && !is_ready(next.chunk(), index)) continue;
+    const int64_t num_gathers = next.window->num_gathers[static_cast<size_t>(index)];
+    if (column.next == num_chunks && column.num_unfinished > num_gathers) continue;
     if (is_fresh) {
       fresh = index;
       continue;
@@ -66,18 +70,24 @@ std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front,
   return fresh ? fresh : shared;
 }
 
-std::unique_ptr<OpenWindow> WindowQueue::Finish(const WindowTask& task) {
+WindowQueue::Finished WindowQueue::Finish(const WindowTask& task) {
+  const bool had_room = has_room();
   --num_running_;
   const auto entry = std::ranges::find_if(entries_, [&](const Entry& candidate) {
     return candidate.window.get() == task.window;
   });
   Column& column = entry->columns[static_cast<size_t>(task.index)];
   --column.num_running;
-  if (--column.num_unfinished == 0) --num_columns_;
-  if (--entry->num_unfinished > 0) return nullptr;
-  std::unique_ptr<OpenWindow> window = std::move(entry->window);
-  entries_.erase(entry);
-  return window;
+  const int64_t num_gathers = entry->window->num_gathers[static_cast<size_t>(task.index)];
+  const bool is_decoded = --column.num_unfinished == num_gathers && num_gathers > 0;
+  if (column.num_unfinished == 0) --num_columns_;
+  Finished finished;
+  finished.frees_others = is_decoded || (!had_room && has_room());
+  if (--entry->num_unfinished == 0) {
+    finished.window = std::move(entry->window);
+    entries_.erase(entry);
+  }
+  return finished;
 }
 
 int64_t WindowQueue::held_bytes() const {
@@ -87,7 +97,7 @@ int64_t WindowQueue::held_bytes() const {
     num_bytes += entry.window->places.num_bytes();
     for (size_t i = 0; i < entry.columns.size(); ++i) {
       const Column& column = entry.columns[i];
-      const bool is_in_work = column.next_chunk > 0 && column.num_unfinished > 0;
+      const bool is_in_work = column.next > 0 && column.num_unfinished > 0;
       const WindowCells* cells =
           i < entry.window->cells.size() ? entry.window->cells[i].get() : nullptr;
       if (is_in_work && cells != nullptr) num_bytes += cells->StagedBytes(num_places);
@@ -99,9 +109,9 @@ int64_t WindowQueue::held_bytes() const {
 bool WindowQueue::HasUntakenBefore(const FailureKey& key) const {
   for (const Entry& entry : entries_) {
     for (int64_t index = entry.first_column; index < num_tasks_; ++index) {
-      const int64_t chunk = entry.columns[static_cast<size_t>(index)].next_chunk;
-      if (chunk == std::ssize(entry.window->chunks)) continue;
-      if (entry.window->KeyOf(chunk, index) < key) return true;
+      const int64_t next = entry.columns[static_cast<size_t>(index)].next;
+      if (next == entry.window->NumTasks(index)) continue;
+      if (entry.window->KeyOf(next, index) < key) return true;
     }
   }
   return false;

@@ -14,6 +14,11 @@ namespace torchparquet {
 
 // The open windows, in plan order. Tasks of a window are taken column by column, so that
 // few columns have staging memory at once. Used under one lock.
+//
+// A column of a window:
+//
+//   not begun --Take--> chunks are decoded --Finish of the last--> gathered --> finished
+//             (room)    by one thread each                         in parts
 class WindowQueue {
  public:
   // `is_jagged` says, by task of a chunk, if it decodes items of different lengths. At
@@ -35,10 +40,12 @@ class WindowQueue {
   // asked.
   std::optional<WindowTask> Take(std::optional<int64_t> front = std::nullopt,
                                  const IsReady& is_ready = nullptr);
-  // Takes back a task. Returns the window after its last task.
-  std::unique_ptr<OpenWindow> Finish(const WindowTask& task);
-  // True if another column may begin.
-  bool has_room() const { return num_columns_ < max_columns_; }
+  struct Finished {
+    std::unique_ptr<OpenWindow> window;  // after its last task
+    bool frees_others = false;           // tasks that waited for this one may be taken
+  };
+  // Takes back a task.
+  Finished Finish(const WindowTask& task);
 
   bool empty() const { return entries_.empty(); }
   bool has_untaken() const;
@@ -50,8 +57,8 @@ class WindowQueue {
 
  private:
   struct Column {
-    int64_t next_chunk = 0;
-    int64_t num_unfinished = 0;  // of its chunks
+    int64_t next = 0;  // task
+    int64_t num_unfinished = 0;
     int64_t num_running = 0;
   };
   struct Entry {
@@ -59,11 +66,14 @@ class WindowQueue {
     std::vector<Column> columns;
     int64_t num_untaken = 0;
     int64_t num_unfinished = 0;
-    int64_t first_column = 0;  // with a chunk that is not taken
+    int64_t first_column = 0;  // with a task that is not taken
   };
 
   std::optional<int64_t> ChooseColumn(Entry* entry, bool has_front,
                                       const IsReady& is_ready);
+
+  // True if another column may begin.
+  bool has_room() const { return num_columns_ < max_columns_; }
 
   const int64_t num_tasks_;  // of each chunk
   const std::vector<bool> is_jagged_;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
+#include "base/ceil_divide.h"
 #include "reader/schedule/lane_walks.h"
 
 namespace torchparquet {
@@ -19,24 +21,24 @@ class WindowStream::Task : public DecodeTask {
     return true;
   }
   int64_t index() const override { return task_.index; }
-  const Chunk& chunk() const override {
-    return task_.window->chunks[static_cast<size_t>(task_.chunk)];
+  const Chunk* chunk() const override {
+    return task_.gathers() ? nullptr : &task_.chunk();
   }
   // A window that is too large fails after all of its tasks: those run to their ends.
   FailureKey failure_key() const override {
-    FailureKey key = task_.window->KeyOf(task_.chunk, task_.index);
+    FailureKey key = task_.window->KeyOf(task_.part, task_.index);
     if (is_too_large_) key.column = std::numeric_limits<int64_t>::max();
     return key;
   }
   void Pause() override {}
   bool Finish() override {
-    const bool had_room = stream_->windows_.has_room();
     const auto index = static_cast<size_t>(task_.index);
     const WindowCells* cells = task_.window->cells[index].get();
     if (cells != nullptr && cells->were_added_again()) stream_->lie_far_[index] = true;
-    ended_ = stream_->windows_.Finish(task_);
+    WindowQueue::Finished finished = stream_->windows_.Finish(task_);
+    ended_ = std::move(finished.window);
     if (ended_ != nullptr) stream_->spare_.push_back(ended_->places.TakeMemory());
-    return !had_room && stream_->windows_.has_room();
+    return finished.frees_others;
   }
 
  private:
@@ -74,25 +76,30 @@ void WindowStream::OpenNext() {
       next, chunk_rows,
       context_.batches->Cut(next.share_row, next.window.end - next.window.begin,
                             next.lane),
-      RowBits(*context_.layout), TakeSpare());
+      RowBits(*context_.layout), TakeSpare(), NumGathers());
   window->number = num_windows_;
   window->batches = BatchesOf(*context_.batches, next);
-  window->num_undone = std::ssize(window->chunks) * context_.spec->num_tasks();
+  const std::vector<int64_t>& num_gathers = window->num_gathers;
+  window->num_undone =
+      std::ssize(window->chunks) * context_.spec->num_tasks() +
+      std::accumulate(num_gathers.begin(), num_gathers.end(), int64_t{0});
   for (const BatchRun& run : window->places.runs()) {
     window->in_flight.push_back(&context_.ring->At(run.batch));
   }
-  for (const int64_t field : context_.layout->jagged_fields) {
-    window->items.push_back(
-        std::make_unique<WindowItems>(context_.layout->fields[static_cast<size_t>(field)],
-                                      std::ssize(window->chunks), context_.jagged));
-  }
+  window->items.resize(context_.layout->jagged_fields.size());
   for (int64_t task = 0; task < context_.spec->num_tasks(); ++task) {
     const FieldPlace& place = FieldOfTask(context_, task);
     std::unique_ptr<WindowCells>& cells = window->cells.emplace_back();
-    if (place.num_offsets > 0) continue;
-    if (!WindowCells::AreItems(place.cell_items * place.item_bytes)) continue;
+    const int64_t gathers = num_gathers[static_cast<size_t>(task)];
+    if (gathers == 0) continue;
+    if (place.num_offsets > 0) {
+      window->items[static_cast<size_t>(place.jagged_index)] =
+          std::make_unique<WindowItems>(place, std::ssize(window->chunks), gathers,
+                                        context_.jagged);
+      continue;
+    }
     cells = std::make_unique<WindowCells>(place, ElementOfTask(*context_.spec, task),
-                                          std::ssize(window->chunks),
+                                          window->NumTasks(task),
                                           !lie_far_[static_cast<size_t>(task)]);
     window->max_staged_bytes = std::max(window->max_staged_bytes,
                                         cells->StagedBytes(window->places.num_places()));
@@ -100,6 +107,22 @@ void WindowStream::OpenNext() {
   windows_.Push(std::move(window));
   ++num_windows_;
   walk->Advance();
+}
+
+// Of each task: one gathers a column if there are columns for all threads; of few columns
+// each is gathered by several.
+std::vector<int64_t> WindowStream::NumGathers() const {
+  const ReaderSpec& spec = *context_.spec;
+  const int64_t parts = std::clamp<int64_t>(
+      CeilDivide(int64_t{2} * spec.num_threads, spec.num_tasks()), 1, spec.num_threads);
+  std::vector<int64_t> num_gathers;
+  for (int64_t task = 0; task < spec.num_tasks(); ++task) {
+    const FieldPlace& place = FieldOfTask(context_, task);
+    const bool is_staged = place.num_offsets > 0 ||
+                           WindowCells::AreItems(place.cell_items * place.item_bytes);
+    num_gathers.push_back(is_staged ? parts : 0);
+  }
+  return num_gathers;
 }
 
 // The largest, so that only as many grow as there are large windows at once.

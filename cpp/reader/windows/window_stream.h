@@ -41,6 +41,8 @@ class WindowStream : public TaskStream {
 
   ScratchBuffer TakeSpare();
 
+  std::vector<int64_t> NumGathers() const;
+
   const TaskContext context_;
   const WindowTaskRunner runner_;
   // By lane. References stay valid.

@@ -71,8 +71,7 @@ class WindowTaskRunner::Strips : public DecodeProgress {
   // Strips of items are cut as the permutation cuts the window's rows.
   void Cut() {
     const WindowPlaces& places = task_.window->places;
-    const int64_t num_rows =
-        task_.window->chunks[static_cast<size_t>(task_.chunk)].rows.num_rows;
+    const int64_t num_rows = task_.chunk().rows.num_rows;
     const int64_t strip_rows = cells_ != nullptr
                                    ? places.strip_rows()
                                    : std::max<int64_t>(1, kStripBytes / cell_bytes_);
@@ -84,7 +83,7 @@ class WindowTaskRunner::Strips : public DecodeProgress {
     }
     for (int64_t row = 0; row < num_rows;) {
       const int64_t end =
-          std::min(num_rows, cells_ != nullptr ? places.StripEnd(task_.chunk, row)
+          std::min(num_rows, cells_ != nullptr ? places.StripEnd(task_.part, row)
                                                : row + strip_rows);
       segments_.push_back(
           {.values = strip_, .valid = strip_valid_, .num_rows = end - row});
@@ -94,11 +93,11 @@ class WindowTaskRunner::Strips : public DecodeProgress {
 
   void Partition(int64_t num_rows) const {
     const WindowPlaces& places = task_.window->places;
-    if (const auto strip = places.StripAt(task_.chunk, first_row_, num_rows)) {
+    if (const auto strip = places.StripAt(task_.part, first_row_, num_rows)) {
       return cells_->Add(*strip, strip_, strip_valid_);
     }
     uint32_t* out = scratch_->rows.ReserveItems<uint32_t>(num_rows);
-    places.Places(task_.chunk, first_row_, num_rows, out);
+    places.Places(task_.part, first_row_, num_rows, out);
     cells_->Add({out, static_cast<size_t>(num_rows)}, strip_, strip_valid_);
   }
 
@@ -108,7 +107,7 @@ class WindowTaskRunner::Strips : public DecodeProgress {
     const kernels::SlotMap valid{valid_, places.row_bits(),
                                  place_.width * place_.valid_items};
     uint32_t* slots = scratch_->rows.ReserveItems<uint32_t>(num_rows);
-    places.Slots(task_.chunk, first_row_, num_rows, slots);
+    places.Slots(task_.part, first_row_, num_rows, slots);
     const std::span<const uint32_t> all(slots, static_cast<size_t>(num_rows));
     kernels::ScatterCells(strip_, cell_bytes_, all, values);
     if (strip_valid_ == nullptr) return;
@@ -137,12 +136,11 @@ class WindowTaskRunner::Staged : public DecodeProgress {
       : runner_(runner), task_(task), items_(items) {}
 
   JaggedItems BeginItems() override {
-    const Chunk& chunk = task_.window->chunks[static_cast<size_t>(task_.chunk)];
-    return items_->BeginItems(chunk.rows.num_rows);
+    return items_->BeginItems(task_.chunk().rows.num_rows);
   }
   void EndItems(JaggedItems items) override {
     if (runner_.IsTooLarge(*task_.window)) return;
-    task_.window->item_bytes += items_->EndItems(task_.chunk, std::move(items));
+    task_.window->item_bytes += items_->EndItems(task_.part, std::move(items));
   }
   void SegmentDone() override {
     if (*runner_.context_.stopping)
@@ -158,9 +156,7 @@ class WindowTaskRunner::Staged : public DecodeProgress {
 std::unique_ptr<ColumnReader> WindowTaskRunner::OpenReader(const WindowTask& task,
                                                            DecodeScratch* scratch) const {
   const CostTimer timer(&scratch->costs.open_time);
-  return OpenTaskReader(context_, task.index,
-                        task.window->chunks[static_cast<size_t>(task.chunk)], {},
-                        &scratch->column);
+  return OpenTaskReader(context_, task.index, task.chunk(), {}, &scratch->column);
 }
 
 bool WindowTaskRunner::IsTooLarge(const OpenWindow& window) const {
@@ -184,16 +180,15 @@ Error WindowTaskRunner::TooLarge() const {
       {.column = most->request.path});
 }
 
-// Decodes a chunk's rows apart. The thread that brings the last chunk of the column
-// gathers the rows of each batch. In a window that is too large, rows are decoded for
+// Decodes a chunk's rows apart. In a window that is too large, rows are decoded for
 // failures of their own, which come first in the order, and not kept.
 bool WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch) const {
   OpenWindow& window = *task.window;
   const FieldPlace& place = FieldOfTask(context_, task.index);
   WindowItems* items = window.items[static_cast<size_t>(place.jagged_index)].get();
-  const Chunk& chunk = window.chunks[static_cast<size_t>(task.chunk)];
+  const Chunk& chunk = task.chunk();
   const std::unique_ptr<ColumnReader> reader = OpenReader(task, scratch);
-  const Segment segment = items->BeginRows(task.chunk, chunk.rows.num_rows);
+  const Segment segment = items->BeginRows(task.part, chunk.rows.num_rows);
   ColumnTarget target = TargetOfTask(*context_.spec, task.index);
   target.segments = {&segment, 1};
   Staged staged(*this, task, items);
@@ -207,27 +202,31 @@ bool WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch)
   }
   scratch->column = reader->TakeBuffers();
   if (IsTooLarge(window)) return false;
-  if (!items->EndChunk()) return true;
-  window.places.Make();
+  return true;
+}
+
+void WindowTaskRunner::GatherItems(const WindowTask& task) const {
+  OpenWindow& window = *task.window;
+  const int64_t jagged = FieldOfTask(context_, task.index).jagged_index;
+  WindowItems* items = window.items[static_cast<size_t>(jagged)].get();
   const std::string& path =
       context_.spec->columns[static_cast<size_t>(task.index)].request.path;
+  const auto [begin, end] = task.PartOf(window.in_flight.size());
   try {
-    for (size_t run = 0; run < window.in_flight.size(); ++run) {
+    for (size_t run = begin; run < end; ++run) {
       InFlightBatch* batch = window.in_flight[run];
-      batch->AddPart(place.jagged_index,
-                     items->Gather(window.places, run, batch->memory.data), path);
+      batch->AddPart(jagged, items->Gather(window.places, run, batch->memory.data), path);
       if (*context_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
     }
   } catch (...) {
     throw CurrentErrorAt({.column = path});
   }
-  items->Clear();
-  return true;
+  items->EndGather();
 }
 
 void WindowTaskRunner::ReadColumn(const WindowTask& task, DecodeScratch* scratch,
                                   Strips* strips) const {
-  const Chunk& chunk = task.window->chunks[static_cast<size_t>(task.chunk)];
+  const Chunk& chunk = task.chunk();
   const std::unique_ptr<ColumnReader> reader = OpenReader(task, scratch);
   ColumnTarget target = TargetOfTask(*context_.spec, task.index);
   target.stride = 1;
@@ -238,7 +237,7 @@ void WindowTaskRunner::ReadColumn(const WindowTask& task, DecodeScratch* scratch
 
 // Reads a column of cells, or a generated one.
 void WindowTaskRunner::ReadCells(const WindowTask& task, DecodeScratch* scratch) const {
-  const Chunk& chunk = task.window->chunks[static_cast<size_t>(task.chunk)];
+  const Chunk& chunk = task.chunk();
   const TaskKind kind = KindOfTask(*context_.spec, task.index);
   Strips strips(context_, task, scratch);
   if (kind == TaskKind::kColumn) return ReadColumn(task, scratch, &strips);
@@ -251,23 +250,29 @@ void WindowTaskRunner::ReadCells(const WindowTask& task, DecodeScratch* scratch)
   }
 }
 
-// The thread that brings the last chunk of the column writes each batch's cells.
-void WindowTaskRunner::EndCells(const WindowTask& task, DecodeScratch* scratch) const {
-  OpenWindow& window = *task.window;
+// The thread that brings the last chunk of the column reads all of them once more if
+// their items lie too far apart for differences.
+void WindowTaskRunner::EndChunk(const WindowTask& task, DecodeScratch* scratch) const {
+  const auto index = static_cast<size_t>(task.index);
+  WindowCells* cells = task.window->cells[index].get();
+  if (cells == nullptr || cells->EndTask() > task.window->num_gathers[index]) return;
+  if (!cells->are_to_be_added_again()) return;
+  cells->BeginAgain();
+  WindowTask chunk = task;
+  for (chunk.part = 0; !chunk.gathers(); ++chunk.part) ReadCells(chunk, scratch);
+}
+
+void WindowTaskRunner::GatherCells(const WindowTask& task) const {
+  const OpenWindow& window = *task.window;
   WindowCells* cells = window.cells[static_cast<size_t>(task.index)].get();
-  if (cells == nullptr || !cells->EndChunk()) return;
-  if (cells->are_to_be_added_again()) {
-    cells->BeginAgain();
-    for (int64_t chunk = 0; chunk < std::ssize(window.chunks); ++chunk) {
-      ReadCells({.window = &window, .chunk = chunk, .index = task.index}, scratch);
-    }
-  }
-  for (const WindowPlaces::Piece& piece : window.places.pieces()) {
-    cells->Gather(piece, window.in_flight[piece.run]->memory.data);
+  const std::vector<WindowPlaces::Piece>& pieces = window.places.pieces();
+  const auto [begin, end] = task.PartOf(pieces.size());
+  for (size_t i = begin; i < end; ++i) {
+    cells->Gather(pieces[i], window.in_flight[pieces[i].run]->memory.data);
     if (*context_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
   }
   kernels::EndStreamingStores();
-  cells->Clear();
+  if (cells->EndTask() == 0) cells->Clear();
 }
 
 // After the last task of a window, its batches are complete.
@@ -283,11 +288,16 @@ void WindowTaskRunner::CountDown(OpenWindow* window) const {
 }
 
 bool WindowTaskRunner::Run(const WindowTask& task, DecodeScratch* scratch) const {
-  if (FieldOfTask(context_, task.index).num_offsets > 0) {
+  const bool are_items = FieldOfTask(context_, task.index).num_offsets > 0;
+  if (task.gathers()) {
+    if (IsTooLarge(*task.window)) return false;
+    task.window->places.Make();
+    are_items ? GatherItems(task) : GatherCells(task);
+  } else if (are_items) {
     if (!ReadItems(task, scratch)) return false;
   } else {
     ReadCells(task, scratch);
-    EndCells(task, scratch);
+    EndChunk(task, scratch);
   }
   CountDown(task.window);
   return true;

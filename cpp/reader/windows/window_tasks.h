@@ -12,7 +12,8 @@
 namespace torchparquet {
 
 // Runs tasks: decodes one column of a chunk, strip by strip, and brings each strip closer
-// to the batches of the window. Immutable, so shared by all threads.
+// to the batches of the window; or gathers a column's rows of some batches. Immutable, so
+// shared by all threads.
 class WindowTaskRunner {
  public:
   explicit WindowTaskRunner(const TaskContext& context) : context_(context) {}
@@ -31,9 +32,11 @@ class WindowTaskRunner {
   std::unique_ptr<ColumnReader> OpenReader(const WindowTask& task,
                                            DecodeScratch* scratch) const;
   bool ReadItems(const WindowTask& task, DecodeScratch* scratch) const;
+  void GatherItems(const WindowTask& task) const;
   void ReadColumn(const WindowTask& task, DecodeScratch* scratch, Strips* strips) const;
   void ReadCells(const WindowTask& task, DecodeScratch* scratch) const;
-  void EndCells(const WindowTask& task, DecodeScratch* scratch) const;
+  void EndChunk(const WindowTask& task, DecodeScratch* scratch) const;
+  void GatherCells(const WindowTask& task) const;
   void CountDown(OpenWindow* window) const;
 
   const TaskContext context_;
