@@ -3,7 +3,6 @@
 #include <pybind11/stl.h>
 #include <pybind11/typing.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
