@@ -3,7 +3,6 @@
 #include <pybind11/stl.h>
 #include <pybind11/typing.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -150,12 +149,10 @@ void BindRemoteStore(py::module_& m) {
              if (cache_folder) {
                cache = std::make_shared<BlockCache>(*cache_folder, cache_limit);
              }
-             FetchOptions options{.max_tries = max_tries,
-                                  .max_seconds = max_seconds,
-                                  .max_connections = max_connections,
-                                  .hedges = hedges};
-             options.min_connections =
-                 std::clamp<int64_t>(max_connections / 4, 1, options.min_connections);
+             const FetchOptions options{.max_tries = max_tries,
+                                        .max_seconds = max_seconds,
+                                        .max_connections = max_connections,
+                                        .hedges = hedges};
              return std::make_shared<RemoteStore>(paths, num_bytes, etags, identities,
                                                   with_addresses, options,
                                                   std::move(cache));

@@ -90,10 +90,7 @@ std::string OriginOf(const std::string& url) {
 }
 
 Transfer::Transfer(Owner* owner, const FetchOptions& options, CURLSH* share)
-    : owner_(owner),
-      stall_bytes_per_second_(options.stall_bytes_per_second),
-      stall_seconds_(options.stall_seconds),
-      handle_(curl_easy_init()) {
+    : owner_(owner), handle_(curl_easy_init()) {
   if (handle_ == nullptr) throw std::bad_alloc();
   CURL* handle = handle_.get();
   Set(handle, CURLOPT_PRIVATE, static_cast<void*>(this));
@@ -124,6 +121,9 @@ Transfer::Transfer(Owner* owner, const FetchOptions& options, CURLSH* share)
   Set(handle, CURLOPT_DNS_SHUFFLE_ADDRESSES, 1L);
   Set(handle, CURLOPT_CONNECTTIMEOUT_MS,
       std::max(1L, static_cast<long>(options.connect_seconds * 1000)));
+  // Counts from the request on: the time to connect has a limit of its own.
+  Set(handle, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(options.stall_bytes_per_second));
+  Set(handle, CURLOPT_LOW_SPEED_TIME, static_cast<long>(options.stall_seconds));
   Set(handle, CURLOPT_USERAGENT, "torchparquet");
 }
 
@@ -188,7 +188,6 @@ void Transfer::Ask(const std::string& url, Time now) {
   is_too_long_ = false;
   has_no_memory_ = false;
   begin_ = now;
-  RestartClock(now);
 }
 
 void Transfer::Reset() {
@@ -200,6 +199,12 @@ int64_t Transfer::num_connections() const {
   long count = 0;
   curl_easy_getinfo(handle_.get(), CURLINFO_NUM_CONNECTS, &count);
   return count;
+}
+
+double Transfer::retry_after_seconds() const {
+  curl_off_t seconds = 0;
+  curl_easy_getinfo(handle_.get(), CURLINFO_RETRY_AFTER, &seconds);
+  return static_cast<double>(std::max<curl_off_t>(seconds, 0));
 }
 
 Verdict Transfer::Result(CURLcode code) {
@@ -231,29 +236,7 @@ Verdict Transfer::Result(CURLcode code) {
 std::string Transfer::Cause(CURLcode code) const {
   if (error_text_.front() != 0) return Printable(error_text_.data());
   if (code == CURLE_OK) return "too few bytes";
-  if (code == CURLE_OPERATION_TIMEDOUT) return "it was too slow for too long";
   return curl_easy_strerror(code);
-}
-
-bool Transfer::IsStalled(Time now) {
-  // The time to connect has a limit of its own.
-  curl_off_t microseconds = 0;
-  curl_easy_getinfo(handle_.get(), CURLINFO_PRETRANSFER_TIME_T, &microseconds);
-  if (microseconds == 0) {
-    RestartClock(now);
-    return false;
-  }
-  const double elapsed = std::chrono::duration<double>(now - clock_begin_).count();
-  if (elapsed < stall_seconds_) return false;
-  const double wanted = static_cast<double>(stall_bytes_per_second_) * elapsed;
-  if (static_cast<double>(clock_bytes_) < wanted) return true;
-  RestartClock(now);
-  return false;
-}
-
-void Transfer::RestartClock(Time now) {
-  clock_begin_ = now;
-  clock_bytes_ = 0;
 }
 
 size_t Transfer::OnHeadLine(char* data, size_t size, size_t count, void* self) noexcept {
@@ -293,7 +276,6 @@ bool Transfer::Take(std::string_view piece) {
       is_abandoned_ = !has_body_;
     }
   }
-  clock_bytes_ += std::ssize(piece);
   if (has_body_) return TakeBody(piece);
   if (is_abandoned_ || answer_.status < 300) {
     owner_->OnWaste(std::ssize(piece));
