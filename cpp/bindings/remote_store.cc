@@ -12,6 +12,7 @@
 #include "base/process_owned.h"
 #include "bindings/without_gil.h"
 #include "remote/transport/http_fetcher.h"
+#include "remote/transport/libcurl.h"
 
 namespace py = pybind11;
 
@@ -120,6 +121,7 @@ void RemoteStore::AddTo(std::vector<PlannedFile>* files) const {
 }
 
 void BindRemoteStore(py::module_& m) {
+  m.def("offer_libcurl", &OfferLibcurl, py::arg("path"));
   m.def("has_http", &HaveHttp);
   py::class_<KeptFooters>(m, "KeptFooters");
   py::class_<BrokerRequest>(m, "RemoteRequest")

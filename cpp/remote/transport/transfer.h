@@ -1,7 +1,5 @@
 #pragma once
 
-#include <curl/curl.h>
-
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -13,6 +11,7 @@
 #include "remote/http/answer.h"
 #include "remote/transport/fetch_queue.h"
 #include "remote/transport/fetcher.h"
+#include "remote/transport/libcurl.h"
 #include "remote/transport/remote_object.h"
 
 namespace torchparquet {
@@ -81,10 +80,10 @@ class Transfer {
 
  private:
   struct CloseHandle {
-    void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
+    void operator()(CURL* handle) const { Curl().easy_cleanup(handle); }
   };
   struct FreeList {
-    void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+    void operator()(curl_slist* list) const { Curl().slist_free_all(list); }
   };
 
   static size_t OnHeadLine(char* data, size_t size, size_t count, void* self) noexcept;
