@@ -37,7 +37,6 @@ TEST_TOOLS = ("pytest", "pytest-timeout", "hypothesis", "trustme")
 def made_for(processor: str, tag: str, compiler: Path, work: Path, curl: Path) -> Path:
     """Return a wheel that has no tag of a system yet."""
     options = [
-        *("-C", "cmake.define.TORCHPARQUET_CURL=ON"),
         *("-C", "cmake.define.TORCHPARQUET_STATIC_CURL=ON"),
         *("-C", f"cmake.define.CURL_ROOT={curl}"),
         *("-C", f"cmake.define.OPENSSL_ROOT_DIR={curl}"),

@@ -3,7 +3,6 @@
 #include <pybind11/stl.h>
 #include <pybind11/typing.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -13,6 +12,7 @@
 #include "base/process_owned.h"
 #include "bindings/without_gil.h"
 #include "remote/transport/http_fetcher.h"
+#include "remote/transport/libcurl.h"
 
 namespace py = pybind11;
 
@@ -121,6 +121,7 @@ void RemoteStore::AddTo(std::vector<PlannedFile>* files) const {
 }
 
 void BindRemoteStore(py::module_& m) {
+  m.def("offer_libcurl", &OfferLibcurl, py::arg("path"));
   m.def("has_http", &HaveHttp);
   py::class_<KeptFooters>(m, "KeptFooters");
   py::class_<BrokerRequest>(m, "RemoteRequest")
@@ -150,12 +151,10 @@ void BindRemoteStore(py::module_& m) {
              if (cache_folder) {
                cache = std::make_shared<BlockCache>(*cache_folder, cache_limit);
              }
-             FetchOptions options{.max_tries = max_tries,
-                                  .max_seconds = max_seconds,
-                                  .max_connections = max_connections,
-                                  .hedges = hedges};
-             options.min_connections =
-                 std::clamp<int64_t>(max_connections / 4, 1, options.min_connections);
+             const FetchOptions options{.max_tries = max_tries,
+                                        .max_seconds = max_seconds,
+                                        .max_connections = max_connections,
+                                        .hedges = hedges};
              return std::make_shared<RemoteStore>(paths, num_bytes, etags, identities,
                                                   with_addresses, options,
                                                   std::move(cache));

@@ -203,7 +203,7 @@ class ParquetDataset(SessionDataset[Batch]):
             cache_dir: A folder on local disk that caches what is read of a store, for later epochs
                 and runs. Processes may share it; it must be empty or such a folder.
             cache_limit: The most bytes of the cache; None for 64 GiB. The least recently used
-                blocks are removed.
+                blocks are removed. Each process may exceed the limit by a tenth until then.
             manifest_cache: A file, or its URL, that keeps the content of the footers, for data
                 sets of thousands of files. No footer is read while all files have the sizes, times
                 of change and inodes (in a store: ETags) that it lists; otherwise all are, and it

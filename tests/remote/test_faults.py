@@ -27,7 +27,10 @@ from tests.remote.reading import (
 from tests.servers.faults import PASSING, Fault, busy
 from tests.servers.faulty_origin import FaultyOrigin
 from torchparquet import CorruptFileError
+from torchparquet._impl.files import store_reading
+from torchparquet._impl.files.remote.addresses import Address, AddressMaker, address_maker
 from torchparquet._impl.files.remote.failures import Patience, patiently, plain_errors
+from torchparquet._impl.files.remote.store import Store
 
 # With each of them the suite would take too long.
 pytestmark = pytest.mark.mostly_long(every=3)
@@ -256,6 +259,35 @@ def test_a_store_that_refuses_is_an_error_with_the_reason_and_no_secret(
     for text in shown:
         assert SECRET not in text
         assert "X-Amz-Signature" not in text
+
+
+def test_an_address_that_could_not_be_made_is_made_by_the_next_epoch(
+    bucket: FaultyStore, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings: list[list[str]] = []  # the names that each was asked for
+    lacks_credentials = True
+
+    def fragile_maker(store: Store) -> AddressMaker:
+        make = address_maker(store)
+        assert make is not None
+        names: list[str] = []
+        readings.append(names)
+
+        def made(name: str, stamp: str) -> Address | None:
+            names.append(name)
+            if lacks_credentials and len(names) > 1:  # the first one is a trial
+                raise PermissionError("no credentials")
+            return make(name, stamp)
+
+        return made
+
+    dataset = bucket.open({"max_retries": 0})
+    monkeypatch.setattr(store_reading, "address_maker", fragile_maker)
+    with pytest.raises(OSError, match="no credentials"):
+        list(dataset)
+    lacks_credentials = False
+    assert digests(dataset) == whole(data / "train")
+    assert len(readings) == 1
 
 
 @pytest.mark.parametrize("kind", ["", *BROKEN_LISTINGS])

@@ -68,39 +68,27 @@ void Prefetcher::OrGiveUp(const Work& work) {
   }
 }
 
-// Reading a footer or an index may reach the end of a block that is dropped then, which
-// leads back here on the same thread. Other threads wait: afterwards, all that they may
-// take has been asked for.
+// A call that finds another one under way only counts. The one under way ends when the
+// count is what it was before the last look, so none is lost.
 void Prefetcher::Advance() {
-  if (advancing_ == std::this_thread::get_id()) {
-    advances_again_ = true;
-    return;
+  if (num_asked_.fetch_add(1) > 0) return;
+  try {
+    OrGiveUp([&] {
+      int64_t num_seen = 0;
+      do {
+        num_seen = num_asked_;
+        AskForAll();
+      } while (!num_asked_.compare_exchange_strong(num_seen, 0));
+    });
+  } catch (...) {
+    num_asked_ = 0;  // later calls drop what is left
+    throw;
   }
-  std::unique_lock lock(advance_);
-  advances_again_ = true;
-  AdvanceWith(std::move(lock));
-}
-
-void Prefetcher::AdvanceWith(std::unique_lock<std::mutex> lock) {
-  OrGiveUp([&] {
-    struct Marked {
-      std::atomic<std::thread::id>& thread;
-      ~Marked() { thread = std::thread::id(); }
-    };
-    while (lock.owns_lock()) {
-      {
-        const Marked marked{advancing_};
-        advancing_ = std::this_thread::get_id();
-        while (advances_again_.exchange(false)) AskForAll();
-      }
-      lock.unlock();
-      // Whoever has found the lock taken meanwhile relies on this.
-      if (advances_again_) (void)lock.try_lock();
-    }
-  });
+  if (is_awaited_.exchange(false) && !held_.is_stopped()) parts_.on_ready();
 }
 
 void Prefetcher::AskForAll() {
+  if (held_.is_stopped()) return DropAll();
   {
     const std::lock_guard announce_lock(announce_);
     next_epoch_.Announce(std::exchange(announced_, {}));
@@ -131,8 +119,7 @@ void Prefetcher::Announce(std::vector<std::vector<ReadStep>> steps) {
     const std::lock_guard announce_lock(announce_);
     std::ranges::move(steps, std::back_inserter(announced_));
   }
-  advances_again_ = true;
-  AdvanceWith(std::unique_lock(advance_, std::try_to_lock));
+  Advance();
 }
 
 // Takes the fetches that the reader before left here, by block.
@@ -166,6 +153,14 @@ void Prefetcher::DropCarried() {
     if (!fetch->is_over()) parts_.reads->fetcher().Cancel(fetch);
     held_.AddCarried(-fetch->range().num_bytes);
   }
+}
+
+// Gives up all that was left here or planned and is not asked for.
+void Prefetcher::DropAll() {
+  for (const Waiting& waiting : std::exchange(waiting_, {})) {
+    if (waiting.carried != nullptr) parts_.reads->fetcher().Cancel(waiting.carried);
+  }
+  DropCarried();
 }
 
 // All blocks of a carried fetch, of one step, in one request.
@@ -330,7 +325,10 @@ bool Prefetcher::IsFetched(const ReadStep& step, int64_t column) const {
 }
 
 bool Prefetcher::IsReady(const ReadStep& step, int64_t column, bool others_run) {
-  return !IsFetched(step, column) || held_.IsReady(step, column, others_run);
+  if (!IsFetched(step, column)) return true;
+  // Set before the look at the count: a call that ends after it sees this.
+  if (!others_run) is_awaited_ = true;
+  return held_.IsReady(step, column, others_run || num_asked_ > 0);
 }
 
 void Prefetcher::Done(const ReadStep& step, int64_t column) {
@@ -356,18 +354,12 @@ void Prefetcher::Stop() {
   }
   held_.Stop();
   parts_.reads->Stop();
-  const std::lock_guard advance_lock(advance_);
-  for (const Waiting& waiting : std::exchange(waiting_, {})) {
-    if (waiting.carried != nullptr) parts_.reads->fetcher().Cancel(waiting.carried);
-  }
-  DropCarried();
+  Advance();  // drops what is not asked for
 }
 
 PrefetchStats Prefetcher::stats() const {
   const HeldBlocks::Totals totals = held_.totals();
-  return {.budget_bytes = parts_.budget_bytes,
-          .held_bytes = totals.held_bytes,
-          .num_in_flight = totals.num_in_flight};
+  return {.held_bytes = totals.held_bytes, .num_in_flight = totals.num_in_flight};
 }
 
 }  // namespace torchparquet

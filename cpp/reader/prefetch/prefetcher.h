@@ -8,7 +8,6 @@
 #include <memory>
 #include <mutex>
 #include <set>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -27,7 +26,6 @@
 namespace torchparquet {
 
 struct PrefetchStats {
-  int64_t budget_bytes = 0;
   int64_t held_bytes = 0;  // asked for and not dropped yet
   int64_t num_in_flight = 0;
 };
@@ -50,8 +48,8 @@ class Prefetcher {
     int64_t budget_bytes = 0;
     int64_t num_lanes = 1;  // whose steps are read side by side
     int64_t max_block_bytes = kMaxBlockBytes;
-    // Called when tasks may have become ready: on threads of the fetcher and, if
-    // memory ran out, on those that call the prefetcher.
+    // Called when tasks may have become ready, on threads of the fetcher and on those
+    // that call the prefetcher.
     std::function<void()> on_ready;
   };
   explicit Prefetcher(Parts parts);
@@ -59,8 +57,8 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // Asks for what the budget has room for. May wait for footers. Called by what it calls,
-  // it returns at once, and the outer call looks again. Call it without locks.
+  // Asks for what the budget has room for. May wait for footers. Returns at once if a
+  // call is under way, on any thread: that one then looks again. Call it without locks.
   void Advance();
   // True if a task would not wait for bytes. Also if nothing would ever make it ready:
   // what the budget had no room for is read by the task itself. `others_run` says that
@@ -69,8 +67,7 @@ class Prefetcher {
   // True once nothing is left to ask for.
   bool has_asked_for_all() const { return has_asked_for_all_; }
   // Tells what the reader after this one will read first. Asks for that when nothing else
-  // is left, up to a quarter of the budget. Advances, unless another thread is at it,
-  // which may wait for a footer: that one looks again.
+  // is left, up to a quarter of the budget. Advances.
   void Announce(std::vector<std::vector<ReadStep>> steps);
   // A task has read its rows of a column, or will not. Advances. Call it without locks.
   void Done(const ReadStep& step, int64_t column);
@@ -115,7 +112,6 @@ class Prefetcher {
   bool IsFetched(const ReadStep& step, int64_t column) const;
   template <typename Work>
   void OrGiveUp(const Work& work);
-  void AdvanceWith(std::unique_lock<std::mutex> lock);
   void AskForAll();
   std::vector<Waiting> Plan(const std::vector<ReadStep>& steps);
   std::vector<Waiting> PlanBeyondBudget(std::vector<PlannedStep> planned);
@@ -126,6 +122,7 @@ class Prefetcher {
   void KeepInCache(const HeldBlocks::Begun& begun);
   void TakeCarried();
   void DropCarried();
+  void DropAll();
   Waiting Carried(int64_t file, std::shared_ptr<Fetch> fetch);
   void CancelUnwanted();
 
@@ -134,12 +131,14 @@ class Prefetcher {
   const std::shared_ptr<Signal> signal_;
   HeldBlocks held_;
 
-  std::atomic<std::thread::id> advancing_;    // the thread that holds `advance_` to ask
-  std::atomic<bool> advances_again_ = false;  // set without `advance_`
-  std::mutex announce_;                       // taken after `advance_`
+  std::mutex announce_;
   // Not looked at yet; guarded by announce_.
   std::vector<std::vector<ReadStep>> announced_;
-  std::mutex advance_;  // held while footers are read; guards all below
+  // A thread was told that its task is not ready, which the call under way may change.
+  std::atomic<bool> is_awaited_ = false;
+  // Calls of Advance that are not answered yet; 0 if none is under way. The call that
+  // makes it 1 goes on, and alone uses all below. It is no lock, as nobody waits for it.
+  std::atomic<int64_t> num_asked_ = 0;
   std::deque<Waiting> waiting_;
   StepsAhead steps_ahead_;
   RequestSizes sizes_;

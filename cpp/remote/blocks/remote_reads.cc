@@ -1,7 +1,6 @@
 #include "remote/blocks/remote_reads.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -19,7 +18,10 @@ void RemoteReads::Read(const std::shared_ptr<const RemoteObject>& object,
     const int64_t end = std::min(rest.end(), block.range.end());
     const int64_t begin_in_fetch = rest.offset - block.fetch->range().offset;
     const int64_t num_bytes = end - rest.offset;
-    Await(block.fetch, begin_in_fetch + num_bytes);
+    if (block.fetch->num_arrived() < begin_in_fetch + num_bytes) {
+      fetcher_->Hurry(block.fetch);
+    }
+    block.fetch->Await(begin_in_fetch + num_bytes);
     std::memcpy(out, block.fetch->data() + begin_in_fetch,
                 static_cast<size_t>(num_bytes));
     out += num_bytes;
@@ -61,16 +63,6 @@ RemoteReads::Block RemoteReads::Demand(const std::shared_ptr<const RemoteObject>
   }
   fetcher_->Start(fetch);
   return {range, std::move(fetch)};
-}
-
-void RemoteReads::Await(const std::shared_ptr<Fetch>& fetch, int64_t num_bytes) {
-  if (fetch->num_arrived() >= num_bytes) return;
-  const auto begin = std::chrono::steady_clock::now();
-  fetcher_->Hurry(fetch);
-  fetch->Await(num_bytes);
-  const std::chrono::nanoseconds waited = std::chrono::steady_clock::now() - begin;
-  const std::lock_guard lock(mutex_);
-  wait_nanoseconds_ += waited.count();
 }
 
 void RemoteReads::Hold(const std::shared_ptr<Fetch>& fetch,
@@ -129,11 +121,6 @@ void RemoteReads::Stop() {
   for (const auto& [object, blocks] : held) {
     for (const auto& [offset, block] : blocks) cancel(block.fetch);
   }
-}
-
-int64_t RemoteReads::wait_nanoseconds() const {
-  const std::lock_guard lock(mutex_);
-  return wait_nanoseconds_;
 }
 
 }  // namespace torchparquet

@@ -51,8 +51,6 @@ class RemoteReads {
 
   Fetcher& fetcher() { return *fetcher_; }
   const std::shared_ptr<Fetcher>& shared_fetcher() const { return fetcher_; }
-  // Waits of Read for bytes, summed over threads.
-  int64_t wait_nanoseconds() const;
 
  private:
   struct Block {
@@ -67,15 +65,13 @@ class RemoteReads {
   // The block that holds the offset, or the stretch before the next one without a fetch.
   Block Find(const RemoteObject& object, const ByteRange& wanted);
   Block Demand(const std::shared_ptr<const RemoteObject>& object, const ByteRange& range);
-  void Await(const std::shared_ptr<Fetch>& fetch, int64_t num_bytes);
 
   const std::shared_ptr<Fetcher> fetcher_;
   std::function<void(const RemoteObject&, int64_t)> passed_;
-  mutable std::mutex mutex_;  // guards all below
+  std::mutex mutex_;  // guards all below
   // By number of the object.
   std::unordered_map<int64_t, BlocksOfObject> blocks_;
   std::vector<std::shared_ptr<Fetch>> demanded_;
-  int64_t wait_nanoseconds_ = 0;
   bool stopped_ = false;
 };
 

@@ -1,21 +1,15 @@
 #include "remote/disk_cache/block_cache.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdlib>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/errors.h"
 #include "remote/disk_cache/block_store.h"
-#include "remote/disk_cache/cache_ledger.h"
 
 namespace torchparquet {
 namespace {
-
-// Blocks that are removed before others get the lock.
-constexpr size_t kRemovedAtOnce = 16;
 
 int64_t CheckedLimit(int64_t limit_bytes) {
   if (limit_bytes < BlockCache::kMinLimitBytes) {
@@ -44,12 +38,7 @@ void BlockCache::Notice::Set(const std::string& text) {
 
 BlockCache::BlockCache(std::string folder, int64_t limit_bytes)
     : limit_bytes_(CheckedLimit(limit_bytes)), folder_(std::move(folder)) {
-  std::optional<CacheLedger> ledger = CacheLedger::Open(folder_);
-  if (!ledger) return;  // another process is at work here
-  RemoveStaleBlocks(folder_);
-  const bool is_over = ledger->disk_bytes() > limit_bytes_;
-  ledger.reset();
-  if (is_over) Evict();
+  Evict();
 }
 
 BlockCache::~BlockCache() = default;
@@ -89,9 +78,7 @@ bool BlockCache::ReadKept(const BlockKey& key, uint8_t* out) {
 
 void BlockCache::RemoveDamaged(const BlockKey& key, const FileDescriptor& file) {
   num_damaged_.fetch_add(1, std::memory_order_relaxed);
-  const StoredBlock block = DescribeBlock(DigestOf(key), file);
-  std::optional<CacheLedger> ledger = CacheLedger::Open(folder_);
-  if (ledger) ledger->Change([&] { return -RemoveBlock(folder_, block); });
+  RemoveBlock(folder_, DescribeBlock(DigestOf(key), file));
 }
 
 void BlockCache::Write(const BlockKey& key, std::span<const uint8_t> bytes) {
@@ -121,81 +108,39 @@ bool BlockCache::Keep(const BlockKey& key, std::span<const uint8_t> bytes) {
   folder_.CheckMarked();
   NewBlock block(folder_);
   block.Write(key, bytes);
-  std::optional<CacheLedger> ledger = CacheLedger::Open(folder_);
-  if (!ledger) return false;
-  ledger->Change([&] { return block.Publish(); });
-  const bool is_over = ledger->disk_bytes() > limit_bytes_;
-  ledger.reset();
-  if (is_over) Evict();
-  return block.is_published();
+  if (!block.Publish()) return false;
+  unlisted_bytes_ += BlockDiskBytes(key.range.num_bytes);
+  if (unlisted_bytes_ >= limit_bytes_ / 10) Evict();
+  return true;
 }
 
-// One thread of one process evicts at a time.
+// One thread of one process evicts at a time. Others go on, and try again at their next
+// block.
 void BlockCache::Evict() {
   const std::optional<FileLock> turn = folder_.TryLockEviction();
   if (!turn) return;
   // All blocks of a list may be left once, if they have just been used, but not twice.
-  int num_futile = 0;
-  while (num_futile < 2) {
-    const Eviction eviction = EvictOnce();
-    if (eviction == Eviction::kEnough) return;
-    num_futile = eviction == Eviction::kNone ? num_futile + 1 : 0;
-  }
+  if (EvictOnce() || EvictOnce()) return;
   why_ended_.Set("the cache is full of files that are none of its blocks");
 }
 
-// Lists the blocks while others go on with theirs.
-BlockCache::Eviction BlockCache::EvictOnce() {
-  std::optional<CacheLedger> ledger = CacheLedger::Open(folder_);
-  if (!ledger) return Eviction::kEnough;
+bool BlockCache::EvictOnce() {
+  unlisted_bytes_ = 0;
   RemoveStaleBlocks(folder_);
-  const int64_t known_bytes = ledger->disk_bytes();
-  const int64_t known_moved_bytes = ledger->moved_bytes();
-  ledger.reset();
-
   std::vector<StoredBlock> blocks = ListBlocks(folder_);
-  int64_t listed_bytes = 0;
-  for (const StoredBlock& block : blocks) listed_bytes += block.disk_bytes;
+  int64_t left_bytes = 0;
+  for (const StoredBlock& block : blocks) left_bytes += block.disk_bytes;
+  if (left_bytes <= limit_bytes_) return true;
   std::ranges::sort(blocks, {}, [](const StoredBlock& block) {
     return std::pair(block.used_at, block.digest);
   });
-
-  ledger = CacheLedger::Open(folder_);
-  if (!ledger) return Eviction::kEnough;
-  // A sum that is further from the list than the changes in between is wrong: somebody
-  // has removed or added files.
-  const int64_t moved_bytes = ledger->moved_bytes() - known_moved_bytes;
-  if (std::abs(listed_bytes - known_bytes) > moved_bytes) ledger->Count();
-  if (ledger->disk_bytes() <= limit_bytes_) return Eviction::kEnough;
-  ledger.reset();
-  return RemoveFirst(blocks);
-}
-
-BlockCache::Eviction BlockCache::RemoveFirst(const std::vector<StoredBlock>& blocks) {
-  int64_t num_removed = 0;
-  for (size_t begin = 0;; begin += kRemovedAtOnce) {
-    std::optional<CacheLedger> ledger = CacheLedger::Open(folder_);
-    if (!ledger) break;
-    const int64_t excess_bytes = ledger->disk_bytes() - TargetBytes(limit_bytes_);
-    if (excess_bytes <= 0) break;
-    if (begin >= blocks.size()) {
-      if (ledger->disk_bytes() <= limit_bytes_) break;
-      return num_removed > 0 ? Eviction::kSome : Eviction::kNone;
-    }
-    ledger->Change([&] {
-      int64_t removed_bytes = 0;
-      const size_t end = std::min(begin + kRemovedAtOnce, blocks.size());
-      for (size_t i = begin; i < end && removed_bytes < excess_bytes; ++i) {
-        const int64_t freed_bytes = RemoveBlock(folder_, blocks[i]);
-        removed_bytes += freed_bytes;
-        if (freed_bytes == 0) continue;
-        ++num_removed;
-        num_evicted_.fetch_add(1, std::memory_order_relaxed);
-      }
-      return -removed_bytes;
-    });
+  for (const StoredBlock& block : blocks) {
+    const int64_t freed_bytes = RemoveBlock(folder_, block);
+    left_bytes -= freed_bytes;
+    if (freed_bytes > 0) num_evicted_.fetch_add(1, std::memory_order_relaxed);
+    if (left_bytes <= TargetBytes(limit_bytes_)) return true;
   }
-  return Eviction::kEnough;
+  return left_bytes <= limit_bytes_;
 }
 
 std::string BlockCache::failure() const {
@@ -203,12 +148,6 @@ std::string BlockCache::failure() const {
     if (notice->get() != nullptr) return *notice->get();
   }
   return {};
-}
-
-int64_t BlockCache::disk_bytes() const {
-  const std::optional<CacheLedger> ledger = CacheLedger::Open(folder_);
-  if (!ledger) throw folder_.SystemError("cannot lock the cache", EWOULDBLOCK);
-  return ledger->disk_bytes();
 }
 
 BlockCacheStats BlockCache::stats() const {

@@ -5,10 +5,8 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "remote/disk_cache/block_file.h"
-#include "remote/disk_cache/block_store.h"
 #include "remote/disk_cache/cache_folder.h"
 
 namespace torchparquet {
@@ -24,9 +22,12 @@ struct BlockCacheStats {
   int64_t num_damaged = 0;
 };
 
-// Blocks of remote bytes in a folder on local disk, shared by processes and runs.
-// Thread-safe. No lock is held while blocks are read or written. A forked child may use
-// its parent's object.
+// Blocks of remote bytes in a folder on local disk, shared by processes and runs. Each
+// process lists the folder when it begins and after each tenth of the limit that it
+// writes, and removes the oldest blocks if they exceed the limit. In between they may
+// exceed it by a tenth, or one block if that is larger, per process. Thread-safe. No
+// lock is held while blocks are read or written. A forked child may use its parent's
+// object.
 class BlockCache {
  public:
   static constexpr int64_t kMinLimitBytes = int64_t{1} << 20;
@@ -53,8 +54,6 @@ class BlockCache {
 
   // Why blocks are not kept: a message, empty if there is no reason.
   std::string failure() const;
-  // The room of all blocks on disk. Throws Error(kIo).
-  int64_t disk_bytes() const;
   BlockCacheStats stats() const;
 
  private:
@@ -75,16 +74,15 @@ class BlockCache {
   void RemoveDamaged(const BlockKey& key, const FileDescriptor& file);
   bool Keep(const BlockKey& key, std::span<const uint8_t> bytes);
   void Evict();
-  // One try has removed enough, or else some or no blocks.
-  enum class Eviction { kEnough, kSome, kNone };
-  Eviction EvictOnce();
-  // Removes blocks, first to last, until few enough are left.
-  Eviction RemoveFirst(const std::vector<StoredBlock>& blocks);
+  // Lists the blocks and, if they exceed the limit, removes the oldest. Returns false if
+  // they still do.
+  bool EvictOnce();
 
   const int64_t limit_bytes_;
   const CacheFolder folder_;
   Notice why_ended_;
   Notice why_skipped_;
+  Counter unlisted_bytes_ = 0;  // written since this process last listed the blocks
   Counter num_hits_ = 0;
   Counter num_misses_ = 0;
   Counter bytes_read_ = 0;

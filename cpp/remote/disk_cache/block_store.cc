@@ -168,21 +168,19 @@ void NewBlock::Write(const BlockKey& key, std::span<const uint8_t> bytes) {
   if (code != 0) throw folder_.SystemError("cannot write a block of the cache", code);
 }
 
-int64_t NewBlock::Publish() {
+bool NewBlock::Publish() {
   const FileDescriptor target = folder_.MakeSubfolder(BlockSubfolder(digest_));
   const std::string name = BlockName(digest_);
-  int64_t replaced_bytes = 0;
   struct stat status{};
   if (fstatat(target.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0) {
     const FileDescriptor replaced = OpenIfOurs(folder_, target, name);
-    if (!replaced || !BeginsAsBlock(replaced.get())) return 0;
-    replaced_bytes = DescribeBlock(digest_, replaced).disk_bytes;
+    if (!replaced || !BeginsAsBlock(replaced.get())) return false;
   }
   if (renameat(subfolder_.get(), name_.c_str(), target.get(), name.c_str()) != 0) {
     throw folder_.SystemError("cannot put a block into the cache", errno);
   }
   is_published_ = true;
-  return DescribeBlock(digest_, file_).disk_bytes - replaced_bytes;
+  return true;
 }
 
 }  // namespace torchparquet

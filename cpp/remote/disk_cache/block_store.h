@@ -21,8 +21,8 @@ struct StoredBlock {
 // The room on disk of a file with a block of `num_bytes`.
 int64_t BlockDiskBytes(int64_t num_bytes);
 
-// Functions that look for blocks, and change them, in a folder. Changes are made under
-// its lock. Like the folder, they throw Error(kIo).
+// Functions that look for blocks, and change them, in a folder. Like the folder, they
+// throw Error(kIo).
 
 // The file of a block; none if it is not there.
 FileDescriptor OpenBlock(const CacheFolder& folder, const BlockDigest& digest);
@@ -53,11 +53,9 @@ class NewBlock {
   NewBlock& operator=(const NewBlock&) = delete;
 
   void Write(const BlockKey& key, std::span<const uint8_t> bytes);
-  // Puts the block, once written, into its place. Returns by how many bytes the blocks on
-  // disk grow.
-  int64_t Publish();
-  // False if something that is no block stands in its place.
-  bool is_published() const { return is_published_; }
+  // Puts the block, once written, into its place. Returns false if a file that is no
+  // block has that name.
+  bool Publish();
 
  private:
   const CacheFolder& folder_;

@@ -241,17 +241,9 @@ std::vector<std::string> CacheFolder::Names(const FileDescriptor& folder) const 
 }
 
 void CacheFolder::CheckMarked() const {
-  if (faccessat(folder_.get(), kMarker, F_OK, AT_SYMLINK_NOFOLLOW) != 0) throw Removed();
-}
-
-std::optional<FileLock> CacheFolder::Lock() const {
-  FileDescriptor marker = OpenFile(folder_, kMarker, O_RDWR);
-  if (marker && !LockPatiently(marker.get())) {
-    if (errno == EWOULDBLOCK) return std::nullopt;
-    throw SystemError("cannot lock the cache", errno);
-  }
-  if (!marker || !IsMarker(marker)) throw Removed();
-  return FileLock(std::move(marker));
+  if (faccessat(folder_.get(), kMarker, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return;
+  throw Error(ErrorKind::kIo, "the cache folder was removed, or its marker",
+              {.path = path_});
 }
 
 std::optional<FileLock> CacheFolder::TryLockEviction() const {
@@ -259,19 +251,6 @@ std::optional<FileLock> CacheFolder::TryLockEviction() const {
   if (TryLock(file.get())) return FileLock(std::move(file));
   if (errno == EWOULDBLOCK) return std::nullopt;
   throw SystemError("cannot lock the cache", errno);
-}
-
-bool CacheFolder::IsMarker(const FileDescriptor& file) const {
-  struct stat opened{};
-  struct stat named{};
-  return fstat(file.get(), &opened) == 0 &&
-         fstatat(folder_.get(), kMarker, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
-}
-
-Error CacheFolder::Removed() const {
-  return Error(ErrorKind::kIo, "the cache folder was removed, or its marker",
-               {.path = path_});
 }
 
 Error CacheFolder::SystemError(const std::string& action, int code) const {

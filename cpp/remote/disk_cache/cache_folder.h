@@ -70,9 +70,6 @@ class CacheFolder {
 
   // Throws Error(kIo) if somebody has removed the folder or its marker.
   void CheckMarked() const;
-  // The lock that changes of blocks are made under. Waits a second at most, since a
-  // process that holds it may be stopped; then none. Throws as CheckMarked does.
-  std::optional<FileLock> Lock() const;
   // The lock of whoever evicts; none if another has it.
   std::optional<FileLock> TryLockEviction() const;
 
@@ -82,9 +79,6 @@ class CacheFolder {
   void Mark();
   // False for an empty marker. Throws Error(kInvalidArgument) for any but ours.
   bool IsValid(const FileDescriptor& marker) const;
-  // True if the open file is the marker that the folder has now.
-  bool IsMarker(const FileDescriptor& file) const;
-  Error Removed() const;
 
   std::string path_;
   FileDescriptor folder_;

@@ -191,7 +191,6 @@ void Answer::AddLine(std::string_view line) {
   if (name == "content-range") content_range = value;
   if (name == "content-encoding") content_encoding = value;
   if (name == "etag") etag = value;
-  if (name == "retry-after") retry_after = value;
   if (name == "content-length") {
     std::string_view digits = value;
     num_bytes = TakeNumber(&digits).value_or(-1);

@@ -22,7 +22,6 @@ struct Answer {
   std::string content_range = {};
   std::string content_encoding = {};
   std::string etag = {};
-  std::string retry_after = {};
   std::string request_id = {};
   std::string text = {};
 };

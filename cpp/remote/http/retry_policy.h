@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 namespace torchparquet {
 
@@ -37,9 +36,5 @@ class RetryPolicy {
   int64_t num_failures_ = 0;
   Time first_failure_ = {};
 };
-
-// The seconds that a Retry-After header asks for: a number or a date, against the time
-// `unix_seconds`. Nothing if it is neither.
-std::optional<double> RetryAfterSeconds(std::string_view header, int64_t unix_seconds);
 
 }  // namespace torchparquet

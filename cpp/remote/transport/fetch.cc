@@ -1,6 +1,5 @@
 #include "remote/transport/fetch.h"
 
-#include <chrono>
 #include <cstddef>
 #include <new>
 #include <string>
@@ -18,7 +17,7 @@ Fetch::~Fetch() {
 
 void Fetch::Prepare() {
   if (memory_.data() != nullptr) return;
-  const int64_t num_bytes = range_.num_bytes + kPaddingBytes;
+  const int64_t num_bytes = range_.num_bytes;
   try {
     memory_ = pool_ != nullptr ? pool_->Take(num_bytes)
                                : PageBuffer(static_cast<size_t>(num_bytes));
@@ -44,15 +43,6 @@ void Fetch::Await(int64_t num_bytes) const {
   std::unique_lock lock(mutex_);
   arrived_.wait(lock, [&] { return num_arrived_ >= num_bytes || error_.has_value(); });
   if (num_arrived_ < num_bytes) throw *error_;
-}
-
-bool Fetch::AwaitFor(int64_t num_bytes, int64_t milliseconds) const {
-  std::unique_lock lock(mutex_);
-  arrived_.wait_for(lock, std::chrono::milliseconds(milliseconds),
-                    [&] { return num_arrived_ >= num_bytes || error_.has_value(); });
-  if (num_arrived_ >= num_bytes) return true;
-  if (error_) throw *error_;
-  return false;
 }
 
 void Fetch::Arrive(int64_t num_arrived) {

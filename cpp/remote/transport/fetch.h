@@ -21,9 +21,6 @@ namespace torchparquet {
 // whoever lets go last frees the memory. Thread-safe.
 class Fetch {
  public:
-  // Readable bytes after the range, for kernels that load whole words.
-  static constexpr int64_t kPaddingBytes = 64;
-
   // Its memory comes from `pool`, if that is not null, and goes back there. It is taken
   // when the bytes are about to come: many more fetches wait than are under way.
   Fetch(std::shared_ptr<const RemoteObject> object, const ByteRange& range,
@@ -43,8 +40,6 @@ class Fetch {
   // Returns when the first `num_bytes` are there. Throws the Error of a failure, at each
   // call.
   void Await(int64_t num_bytes) const;
-  // As Await, for `milliseconds` at most. Returns false if the bytes are not there yet.
-  bool AwaitFor(int64_t num_bytes, int64_t milliseconds) const;
   const uint8_t* data() const { return memory_.data(); }
   // Calls `over` once, when the fetch is over, on the thread that ends it and without
   // locks of the fetch. At once if it is over already. At most one such call waits.

@@ -18,8 +18,7 @@ struct FetchOptions {
   double connect_seconds = 10;
   // Slower than this for stall_seconds: retried.
   int64_t stall_bytes_per_second = 64 << 10;
-  double stall_seconds = 5;
-  int64_t min_connections = 16;
+  int64_t stall_seconds = 5;
   int64_t max_connections = 64;
   bool hedges = true;
   // No first byte is asked for again before this.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "remote/transport/libcurl.h"
 #include "remote/transport/reactor.h"
 
 namespace torchparquet {
@@ -67,7 +68,7 @@ void StopAtExit() {
 
 }  // namespace
 
-bool HaveHttp() { return true; }
+bool HaveHttp() { return FindLibcurl() != nullptr; }
 
 HttpFetcher::HttpFetcher(const FetchOptions& options)
     : pid_(getpid()), reactor_(std::make_shared<Reactor>(options)) {}

@@ -12,7 +12,7 @@ namespace torchparquet {
 
 class Reactor;
 
-// True if this build can fetch by HTTP.
+// True if there is a libcurl, by which to fetch.
 bool HaveHttp();
 
 // Brings ranges by HTTP, from the addresses of objects. Begins one thread with the first
@@ -21,7 +21,7 @@ bool HaveHttp();
 // of nothing that the parent uses.
 class HttpFetcher : public Fetcher {
  public:
-  // Throws Error(kNotSupported) without HTTP.
+  // Throws Error(kNotSupported) without libcurl.
   explicit HttpFetcher(const FetchOptions& options);
   // As Stop. May run on the thread of the fetcher.
   ~HttpFetcher() override;
@@ -53,7 +53,7 @@ class HttpFetcher : public Fetcher {
 
 // The fetcher by HTTP of this process, whose connections all data sets share. It is made
 // with the options of the first call, and ends with its last user or at exit. A forked
-// child makes its own. Throws Error(kNotSupported) without HTTP.
+// child makes its own. Throws Error(kNotSupported) without libcurl.
 std::shared_ptr<Fetcher> ProcessFetcher(const FetchOptions& options);
 
 }  // namespace torchparquet

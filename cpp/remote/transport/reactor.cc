@@ -1,7 +1,6 @@
 #include "remote/transport/reactor.h"
 
 #include <algorithm>
-#include <ctime>
 #include <exception>
 #include <utility>
 
@@ -16,8 +15,6 @@ using Kind = Verdict::Kind;
 constexpr int64_t kTellBytes = int64_t{64} << 10;
 // How exact clocks are.
 constexpr auto kWatchEvery = milliseconds(10);
-// A thread that did not run for so long knows nothing of how slow a store was.
-constexpr auto kAsleep = milliseconds(1000);
 constexpr auto kIdle = milliseconds(60'000);
 // Requests that one fetch may send because of addresses that ended.
 constexpr int64_t kMaxRefused = 2;
@@ -43,7 +40,7 @@ std::string Range(const Fetch& fetch) {
 Reactor::Reactor(const FetchOptions& options)
     : options_(options),
       pool_(this, options),
-      budget_(options.min_connections, options.max_connections),
+      budget_(options.max_connections),
       random_(std::random_device()()),
       last_watch_(Clock::now()) {
   counters_.concurrency = budget_.allowed();
@@ -239,7 +236,6 @@ bool Reactor::OnBody(Transfer* transfer) {
 
 void Reactor::OnBytes(Transfer* transfer, int64_t num_bytes) {
   transfer->job().num_written += num_bytes;
-  budget_.Received(num_bytes);
   counters_.bytes_received += num_bytes;
 }
 
@@ -266,7 +262,10 @@ void Reactor::Finish(const TransferPool::Done& done) {
     }
     verdict = {.kind = Kind::kFailure, .reason = *obstacle};
   }
-  if (verdict.kind == Kind::kBusy) budget_.Overloaded(Clock::now());
+  // If all are slow, fewer are quicker.
+  if (verdict.kind == Kind::kBusy || done.code == CURLE_OPERATION_TIMEDOUT) {
+    budget_.Overloaded(Clock::now());
+  }
   // The other request for the same bytes may do better.
   const bool may_come_otherwise =
       (verdict.kind == Kind::kBusy || verdict.kind == Kind::kAgain) &&
@@ -316,11 +315,11 @@ void Reactor::Refuse(const Job& job, const Transfer& ended, const Verdict& verdi
 }
 
 void Reactor::Retry(const Job& job, const Transfer& ended, const std::string& reason) {
-  const double wish =
-      RetryAfterSeconds(ended.answer().retry_after, std::time(nullptr)).value_or(0);
   const double draw = std::uniform_real_distribution<>()(random_);
-  const auto time = job->retries.After(
-      {.now = Clock::now(), .retry_after_seconds = wish, .draw = draw});
+  const auto time =
+      job->retries.After({.now = Clock::now(),
+                          .retry_after_seconds = ended.retry_after_seconds(),
+                          .draw = draw});
   if (time) {
     ++counters_.num_retries;
     return queue_.AddAfter(*time, job);
@@ -333,7 +332,7 @@ void Reactor::Retry(const Job& job, const Transfer& ended, const std::string& re
 }
 
 void Reactor::Complete(const Job& job) {
-  budget_.Completed(Clock::now(), queue_.has_ready());
+  budget_.Completed();
   jobs_.erase(job->fetch.get());
   job->fetch->Arrive(job->num_written);
 }
@@ -377,24 +376,9 @@ void Reactor::TellNew(FetchJob* job) {
 }
 
 void Reactor::Watch(Time now) {
-  if (now - last_watch_ > kAsleep && pool_.num_active() > 0) {
-    for (const auto& transfer : pool_.active()) transfer->RestartClock(now);
-  }
   last_watch_ = now;
   Tell(/*all=*/true);
-  BreakStalled(now);
   Hedge(now);
-}
-
-void Reactor::BreakStalled(Time now) {
-  for (size_t i = pool_.active().size(); i-- > 0;) {
-    Transfer* transfer = pool_.active()[i].get();
-    if (transfer->is_abandoned() || !transfer->IsStalled(now)) continue;
-    pool_.Break(transfer);
-    // If all are slow, fewer are quicker.
-    budget_.Overloaded(now);
-    Finish({transfer, CURLE_OPERATION_TIMEDOUT});
-  }
 }
 
 void Reactor::Hedge(Time now) {

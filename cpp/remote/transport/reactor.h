@@ -99,7 +99,6 @@ class Reactor : private Transfer::Owner {
   void Tell(bool all);
   void TellNew(FetchJob* job);
   void Watch(Time now);
-  void BreakStalled(Time now);
   void Hedge(Time now);
 
   const FetchOptions options_;

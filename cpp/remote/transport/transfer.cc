@@ -21,13 +21,11 @@ constexpr int64_t kMaxTextBytes = int64_t{64} << 10;
 
 template <typename Value>
 void Set(CURL* handle, CURLoption option, Value value) {
-  // Not libcurl's macro of this name, which wants constants.
-  auto* const set = curl_easy_setopt;
-  const CURLcode code = set(handle, option, value);
+  const CURLcode code = Curl().easy_setopt(handle, option, value);
   if (code == CURLE_OUT_OF_MEMORY) throw std::bad_alloc();
   if (code != CURLE_OK) {
     throw Error(ErrorKind::kInternal,
-                "libcurl refuses an option: " + std::string(curl_easy_strerror(code)));
+                "libcurl refuses an option: " + std::string(Curl().easy_strerror(code)));
   }
 }
 
@@ -56,28 +54,28 @@ bool IsPermanent(CURLcode code) {
 
 std::string UrlPart(CURLU* url, CURLUPart part, unsigned flags) {
   char* text = nullptr;
-  const CURLUcode code = curl_url_get(url, part, &text, flags);
+  const CURLUcode code = Curl().url_get(url, part, &text, flags);
   if (code == CURLUE_OUT_OF_MEMORY) throw std::bad_alloc();
   if (code != CURLUE_OK) return {};
   std::string out(text);
-  curl_free(text);
+  Curl().free(text);
   return out;
 }
 
 }  // namespace
 
 void InitCurl() {
-  static const CURLcode code = curl_global_init(CURL_GLOBAL_DEFAULT);
+  static const CURLcode code = Curl().global_init(CURL_GLOBAL_DEFAULT);
   if (code != CURLE_OK) {
     throw Error(ErrorKind::kInternal,
-                "libcurl cannot begin: " + std::string(curl_easy_strerror(code)));
+                "libcurl cannot begin: " + std::string(Curl().easy_strerror(code)));
   }
 }
 
 std::string OriginOf(const std::string& url) {
-  const std::unique_ptr<CURLU, void (*)(CURLU*)> parsed(curl_url(), curl_url_cleanup);
+  const std::unique_ptr<CURLU, void (*)(CURLU*)> parsed(Curl().url(), Curl().url_cleanup);
   if (parsed == nullptr) throw std::bad_alloc();
-  const CURLUcode code = curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0);
+  const CURLUcode code = Curl().url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0);
   if (code == CURLUE_OUT_OF_MEMORY) throw std::bad_alloc();
   if (code != CURLUE_OK) return {};
   const std::string scheme = UrlPart(parsed.get(), CURLUPART_SCHEME, 0);
@@ -90,10 +88,7 @@ std::string OriginOf(const std::string& url) {
 }
 
 Transfer::Transfer(Owner* owner, const FetchOptions& options, CURLSH* share)
-    : owner_(owner),
-      stall_bytes_per_second_(options.stall_bytes_per_second),
-      stall_seconds_(options.stall_seconds),
-      handle_(curl_easy_init()) {
+    : owner_(owner), handle_(Curl().easy_init()) {
   if (handle_ == nullptr) throw std::bad_alloc();
   CURL* handle = handle_.get();
   Set(handle, CURLOPT_PRIVATE, static_cast<void*>(this));
@@ -105,16 +100,11 @@ Transfer::Transfer(Owner* owner, const FetchOptions& options, CURLSH* share)
   Set(handle, CURLOPT_OPENSOCKETFUNCTION, &OpenSocket);
   Set(handle, CURLOPT_SHARE, share);
   Set(handle, CURLOPT_NOSIGNAL, 1L);
-#if LIBCURL_VERSION_NUM >= 0x075700
-  Set(handle, CURLOPT_QUICK_EXIT, 1L);
-#endif
-#if LIBCURL_VERSION_NUM >= 0x075500
-  Set(handle, CURLOPT_PROTOCOLS_STR, "http,https");
-#else
-  Set(handle, CURLOPT_PROTOCOLS, static_cast<long>(CURLPROTO_HTTP | CURLPROTO_HTTPS));
-#endif
+  // Releases before 7.87 do not know it.
+  Curl().easy_setopt(handle, CURLOPT_QUICK_EXIT, 1L);
+  Set(handle, CURLOPT_PROTOCOLS, CURLPROTO_HTTP | CURLPROTO_HTTPS);
   // Several connections bring more than the streams of one.
-  Set(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+  Set(handle, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
   Set(handle, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
   Set(handle, CURLOPT_HTTP_CONTENT_DECODING, 0L);
   // A key of a store may hold "..".
@@ -124,6 +114,9 @@ Transfer::Transfer(Owner* owner, const FetchOptions& options, CURLSH* share)
   Set(handle, CURLOPT_DNS_SHUFFLE_ADDRESSES, 1L);
   Set(handle, CURLOPT_CONNECTTIMEOUT_MS,
       std::max(1L, static_cast<long>(options.connect_seconds * 1000)));
+  // Counts from the request on: the time to connect has a limit of its own.
+  Set(handle, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(options.stall_bytes_per_second));
+  Set(handle, CURLOPT_LOW_SPEED_TIME, static_cast<long>(options.stall_seconds));
   Set(handle, CURLOPT_USERAGENT, "torchparquet");
 }
 
@@ -142,11 +135,11 @@ void Transfer::Begin(Request request, Time now) {
 
 std::optional<std::string> Transfer::Redirect(Time now) {
   const char* location = nullptr;
-  curl_easy_getinfo(handle_.get(), CURLINFO_REDIRECT_URL, &location);
+  Curl().easy_getinfo(handle_.get(), CURLINFO_REDIRECT_URL, &location);
   if (location == nullptr) return "the store redirects to nowhere";
   if (++num_redirects_ > kMaxRedirects) return "the store redirects too often";
   const char* from = nullptr;
-  curl_easy_getinfo(handle_.get(), CURLINFO_EFFECTIVE_URL, &from);
+  Curl().easy_getinfo(handle_.get(), CURLINFO_EFFECTIVE_URL, &from);
   // Both strings belong to the handle, which is to change.
   const std::string url = location;
   const std::string origin = OriginOf(url);
@@ -159,7 +152,7 @@ std::optional<std::string> Transfer::Redirect(Time now) {
 }
 
 void Transfer::AddHeader(const std::string& header) {
-  curl_slist* longer = curl_slist_append(headers_.get(), header.c_str());
+  curl_slist* longer = Curl().slist_append(headers_.get(), header.c_str());
   if (longer == nullptr) throw std::bad_alloc();
   (void)headers_.release();
   headers_.reset(longer);
@@ -188,7 +181,6 @@ void Transfer::Ask(const std::string& url, Time now) {
   is_too_long_ = false;
   has_no_memory_ = false;
   begin_ = now;
-  RestartClock(now);
 }
 
 void Transfer::Reset() {
@@ -198,8 +190,14 @@ void Transfer::Reset() {
 
 int64_t Transfer::num_connections() const {
   long count = 0;
-  curl_easy_getinfo(handle_.get(), CURLINFO_NUM_CONNECTS, &count);
+  Curl().easy_getinfo(handle_.get(), CURLINFO_NUM_CONNECTS, &count);
   return count;
+}
+
+double Transfer::retry_after_seconds() const {
+  curl_off_t seconds = 0;
+  Curl().easy_getinfo(handle_.get(), CURLINFO_RETRY_AFTER, &seconds);
+  return static_cast<double>(std::max<curl_off_t>(seconds, 0));
 }
 
 Verdict Transfer::Result(CURLcode code) {
@@ -231,29 +229,7 @@ Verdict Transfer::Result(CURLcode code) {
 std::string Transfer::Cause(CURLcode code) const {
   if (error_text_.front() != 0) return Printable(error_text_.data());
   if (code == CURLE_OK) return "too few bytes";
-  if (code == CURLE_OPERATION_TIMEDOUT) return "it was too slow for too long";
-  return curl_easy_strerror(code);
-}
-
-bool Transfer::IsStalled(Time now) {
-  // The time to connect has a limit of its own.
-  curl_off_t microseconds = 0;
-  curl_easy_getinfo(handle_.get(), CURLINFO_PRETRANSFER_TIME_T, &microseconds);
-  if (microseconds == 0) {
-    RestartClock(now);
-    return false;
-  }
-  const double elapsed = std::chrono::duration<double>(now - clock_begin_).count();
-  if (elapsed < stall_seconds_) return false;
-  const double wanted = static_cast<double>(stall_bytes_per_second_) * elapsed;
-  if (static_cast<double>(clock_bytes_) < wanted) return true;
-  RestartClock(now);
-  return false;
-}
-
-void Transfer::RestartClock(Time now) {
-  clock_begin_ = now;
-  clock_bytes_ = 0;
+  return Curl().easy_strerror(code);
 }
 
 size_t Transfer::OnHeadLine(char* data, size_t size, size_t count, void* self) noexcept {
@@ -293,7 +269,6 @@ bool Transfer::Take(std::string_view piece) {
       is_abandoned_ = !has_body_;
     }
   }
-  clock_bytes_ += std::ssize(piece);
   if (has_body_) return TakeBody(piece);
   if (is_abandoned_ || answer_.status < 300) {
     owner_->OnWaste(std::ssize(piece));

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <curl/curl.h>
-
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -13,6 +11,7 @@
 #include "remote/http/answer.h"
 #include "remote/transport/fetch_queue.h"
 #include "remote/transport/fetcher.h"
+#include "remote/transport/libcurl.h"
 #include "remote/transport/remote_object.h"
 
 namespace torchparquet {
@@ -59,8 +58,7 @@ class Transfer {
   void Begin(Request request, Time now);
   // Prepares the handle to ask where the answer points to. Returns why it may not.
   std::optional<std::string> Redirect(Time now);
-  // The result of the request, after the handle ended with `code`, which is
-  // CURLE_OPERATION_TIMEDOUT for one that was broken because it stalled.
+  // The result of the request, after the handle ended with `code`.
   Verdict Result(CURLcode code);
   // Lets go of the fetch.
   void Reset();
@@ -77,18 +75,15 @@ class Transfer {
   bool has_body() const { return has_body_; }
   Time begin() const { return begin_; }
   int64_t num_connections() const;
-
-  // True if too few bytes came for too long. Asked for now and then.
-  bool IsStalled(Time now);
-  // The time until now does not count.
-  void RestartClock(Time now);
+  // What the store's Retry-After asks for; 0 without one.
+  double retry_after_seconds() const;
 
  private:
   struct CloseHandle {
-    void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
+    void operator()(CURL* handle) const { Curl().easy_cleanup(handle); }
   };
   struct FreeList {
-    void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+    void operator()(curl_slist* list) const { Curl().slist_free_all(list); }
   };
 
   static size_t OnHeadLine(char* data, size_t size, size_t count, void* self) noexcept;
@@ -102,8 +97,6 @@ class Transfer {
   bool TakeBody(std::string_view piece);
 
   Owner* const owner_;
-  const int64_t stall_bytes_per_second_;
-  const double stall_seconds_;
   std::unique_ptr<CURL, CloseHandle> handle_;
   std::unique_ptr<curl_slist, FreeList> headers_;
   std::array<char, CURL_ERROR_SIZE> error_text_ = {};
@@ -122,9 +115,6 @@ class Transfer {
   bool has_body_ = false;
   bool is_too_long_ = false;
   bool has_no_memory_ = false;
-
-  Time clock_begin_ = {};
-  int64_t clock_bytes_ = 0;
 };
 
 }  // namespace torchparquet

@@ -14,7 +14,7 @@ void Check(CURLMcode code) {
   if (code == CURLM_OK) return;
   if (code == CURLM_OUT_OF_MEMORY) throw std::bad_alloc();
   throw Error(ErrorKind::kInternal,
-              "libcurl cannot go on: " + std::string(curl_multi_strerror(code)));
+              "libcurl cannot go on: " + std::string(Curl().multi_strerror(code)));
 }
 
 }  // namespace
@@ -22,15 +22,15 @@ void Check(CURLMcode code) {
 TransferPool::TransferPool(Transfer::Owner* owner, const FetchOptions& options)
     : owner_(owner), options_(options) {
   InitCurl();
-  share_.reset(curl_share_init());
-  multi_.reset(curl_multi_init());
+  share_.reset(Curl().share_init());
+  multi_.reset(Curl().multi_init());
   if (share_ == nullptr || multi_ == nullptr) throw std::bad_alloc();
-  curl_share_setopt(share_.get(), CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION);
+  Curl().share_setopt(share_.get(), CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION);
   // Without it libcurl closes connections while few are in use. Hedges have theirs too.
   const int64_t num_kept = options.max_connections + options.max_connections / 4;
-  Check(
-      curl_multi_setopt(multi_.get(), CURLMOPT_MAXCONNECTS, static_cast<long>(num_kept)));
-  Check(curl_multi_setopt(multi_.get(), CURLMOPT_PIPELINING, CURLPIPE_NOTHING));
+  Check(Curl().multi_setopt(multi_.get(), CURLMOPT_MAXCONNECTS,
+                            static_cast<long>(num_kept)));
+  Check(Curl().multi_setopt(multi_.get(), CURLMOPT_PIPELINING, CURLPIPE_NOTHING));
 }
 
 TransferPool::~TransferPool() { Clear(); }
@@ -42,34 +42,34 @@ void TransferPool::Send(Transfer::Request request) {
   idle_.back()->Begin(std::move(request), Transfer::Clock::now());
   active_.push_back(std::move(idle_.back()));
   idle_.pop_back();
-  Check(curl_multi_add_handle(multi_.get(), active_.back()->handle()));
+  Check(Curl().multi_add_handle(multi_.get(), active_.back()->handle()));
 }
 
 void TransferPool::SendAgain(Transfer* transfer) {
-  Check(curl_multi_add_handle(multi_.get(), transfer->handle()));
+  Check(Curl().multi_add_handle(multi_.get(), transfer->handle()));
 }
 
 void TransferPool::Move() {
   int num_running = 0;
-  Check(curl_multi_perform(multi_.get(), &num_running));
+  Check(Curl().multi_perform(multi_.get(), &num_running));
 }
 
 std::optional<TransferPool::Done> TransferPool::NextDone() {
   int num_left = 0;
-  while (const CURLMsg* message = curl_multi_info_read(multi_.get(), &num_left)) {
+  while (const CURLMsg* message = Curl().multi_info_read(multi_.get(), &num_left)) {
     if (message->msg != CURLMSG_DONE) continue;
     void* transfer = nullptr;
-    curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
+    Curl().easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
     // The message goes when the handle does.
     const Done done{static_cast<Transfer*>(transfer), message->data.result};
-    curl_multi_remove_handle(multi_.get(), done.transfer->handle());
+    Curl().multi_remove_handle(multi_.get(), done.transfer->handle());
     return done;
   }
   return std::nullopt;
 }
 
 void TransferPool::Break(Transfer* transfer) {
-  curl_multi_remove_handle(multi_.get(), transfer->handle());
+  Curl().multi_remove_handle(multi_.get(), transfer->handle());
 }
 
 void TransferPool::Release(Transfer* transfer) {

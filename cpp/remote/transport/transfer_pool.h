@@ -1,12 +1,11 @@
 #pragma once
 
-#include <curl/curl.h>
-
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "remote/transport/fetcher.h"
+#include "remote/transport/libcurl.h"
 #include "remote/transport/transfer.h"
 
 namespace torchparquet {
@@ -49,17 +48,17 @@ class TransferPool {
 
   // Returns when bytes can be moved, after a Wake, or after some time.
   void Wait(int milliseconds) {
-    curl_multi_poll(multi_.get(), nullptr, 0, milliseconds, nullptr);
+    Curl().multi_poll(multi_.get(), nullptr, 0, milliseconds, nullptr);
   }
   // Thread-safe.
-  void Wake() { curl_multi_wakeup(multi_.get()); }
+  void Wake() { Curl().multi_wakeup(multi_.get()); }
 
  private:
   struct CloseMulti {
-    void operator()(CURLM* multi) const { curl_multi_cleanup(multi); }
+    void operator()(CURLM* multi) const { Curl().multi_cleanup(multi); }
   };
   struct CloseShare {
-    void operator()(CURLSH* share) const { curl_share_cleanup(share); }
+    void operator()(CURLSH* share) const { Curl().share_cleanup(share); }
   };
 
   Transfer::Owner* const owner_;

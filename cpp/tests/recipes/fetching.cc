@@ -1,5 +1,7 @@
 #include "recipes/fetching.h"
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 namespace torchparquet::testing {
@@ -66,6 +68,16 @@ std::string Bytes(const Fetch& fetch) {
   // The fetch holds bytes, the expected ones are characters.
   return {reinterpret_cast<const char*>(fetch.data()),
           static_cast<size_t>(fetch.range().num_bytes)};
+}
+
+bool ArrivesWithin(const Fetch& fetch, int64_t num_bytes, int64_t milliseconds) {
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+  while (fetch.num_arrived() < num_bytes) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
 
 std::string Expected(const Origin& origin, const ByteRange& range) {

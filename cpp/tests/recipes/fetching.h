@@ -47,6 +47,8 @@ std::shared_ptr<Fetch> FetchOf(const Origin& origin, const ByteRange& range,
 
 // The bytes of a fetch, when all are there. Throws its Error.
 std::string Bytes(const Fetch& fetch);
+// True if that many bytes arrive in this time.
+bool ArrivesWithin(const Fetch& fetch, int64_t num_bytes, int64_t milliseconds);
 // The bytes that they should be.
 std::string Expected(const Origin& origin, const ByteRange& range);
 

@@ -8,7 +8,8 @@ from torchparquet._impl.bridge import find_bridge
 
 try:
     from torchparquet._impl._core import *  # noqa: F403  # all of it, for every room
-    from torchparquet._impl._core import load_arrow, offer_libdeflate
+    from torchparquet._impl._core import has_http as _has_http
+    from torchparquet._impl._core import load_arrow, offer_libcurl, offer_libdeflate
 except ModuleNotFoundError as error:
     if error.name != "torchparquet._impl._core":
         raise
@@ -16,6 +17,18 @@ except ModuleNotFoundError as error:
         "torchparquet is not built: its extension _core is missing; in a checkout run: "
         "pip install ."
     ) from None
+
+
+@functools.cache
+def has_http() -> bool:
+    """Return True if there is a libcurl: linked, in the wheel of `pycurl`, or the system's."""
+    spec = find_spec("pycurl")
+    if spec is not None and spec.origin is not None:
+        # Beside the package, or beside its only module.
+        for folder in list(Path(spec.origin).parents)[:2]:
+            for library in (folder / "pycurl.libs").glob("libcurl-*.so.*"):
+                offer_libcurl(str(library))
+    return bool(_has_http())
 
 
 @functools.cache

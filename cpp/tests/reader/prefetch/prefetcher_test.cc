@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -191,6 +192,28 @@ TEST_CASE("what is read to plan a step may be the end of a block that is dropped
   CHECK(setting.prefetcher->IsReady(setting.steps[1], 0, true));
 }
 
+TEST_CASE("no call is lost to one that is under way") {
+  constexpr int64_t kNumGroups = 200;
+  Setting setting(kNumGroups, 5'000, 1 << 20);
+  setting.prefetcher->Advance();
+  std::atomic<int64_t> next = 0;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      for (int64_t i = next++; i < kNumGroups; i = next++) {
+        for (int column = 0; column < 2; ++column) {
+          setting.prefetcher->Done(setting.steps[static_cast<size_t>(i)], column);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  // Each end made room, and the last call looked at all of them.
+  CHECK(setting.prefetcher->has_asked_for_all());
+  setting.AwaitAll();
+  CHECK(setting.prefetcher->stats().held_bytes == 0);
+}
+
 TEST_CASE("a footer read together with the end of a held block leaves it held") {
   Setting setting(2, 600, 200);
   setting.prefetcher->Advance();
@@ -260,11 +283,43 @@ TEST_CASE("footers of files to come are asked for together, and once") {
   store->Stall();
   std::thread advance([&] { prefetcher.Advance(); });
   store->AwaitStarted(20);
-  prefetcher.Announce({{{0, 0, 100}}});  // does not wait for the other thread
   store->Release();
   advance.join();
   CHECK(store->num_started() == 40);
   for (int64_t file = 0; file < 20; ++file) CHECK(files->has_footer(file));
+}
+
+TEST_CASE("nobody waits for a thread that waits for a footer, and it wakes the others") {
+  Setting setting(6, 5'000, 1 << 20);
+  std::promise<void> reached;
+  std::promise<void> allowed;
+  bool has_waited = false;
+  setting.before_next_step = [&] {
+    if (std::exchange(has_waited, true)) return;
+    reached.set_value();
+    allowed.get_future().wait();
+  };
+  Prefetcher& prefetcher = *setting.prefetcher;
+  std::thread other([&] { prefetcher.Advance(); });
+  reached.get_future().wait();
+  prefetcher.Advance();
+  prefetcher.Announce({{setting.steps[0]}});
+  for (const ReadStep& step : setting.steps) {
+    for (int column = 0; column < 2; ++column) prefetcher.Done(step, column);
+  }
+  // The other thread may ask for the bytes.
+  CHECK_FALSE(prefetcher.IsReady(setting.steps[5], 0, /*others_run=*/false));
+  allowed.set_value();
+  other.join();
+  CHECK(prefetcher.IsReady(setting.steps[5], 0, /*others_run=*/false));
+  CHECK(setting.num_ready == 1);  // not by a fetch: nothing was left to ask for
+}
+
+TEST_CASE("a call that comes after the look is answered by another look") {
+  Setting setting(2, 100'000, 1 << 20);
+  setting.before_next_step = [&] { setting.prefetcher->Announce({{setting.steps[0]}}); };
+  setting.prefetcher->Advance();
+  CHECK(setting.carried->num_bytes() > 0);
 }
 
 TEST_CASE("the next reader finds what it reads first") {

@@ -13,7 +13,6 @@
 
 #include "caught.h"
 #include "exact_buffer.h"
-#include "remote/disk_cache/cache_ledger.h"
 #include "remote/disk_cache/cache_setting.h"
 
 namespace torchparquet {
@@ -23,6 +22,7 @@ using testing::Age;
 using testing::Bytes;
 using testing::BytesOf;
 using testing::Caught;
+using testing::DiskBytes;
 using testing::ExactBuffer;
 using testing::KeyOf;
 using testing::Mentions;
@@ -59,6 +59,7 @@ class Setting {
   }
 
   BlockCache& cache() { return cache_; }
+  int64_t disk_bytes() const { return DiskBytes(folder()); }
   std::filesystem::path folder() const { return folder_.cache(); }
   std::filesystem::path outside() const { return folder_.path(); }
 
@@ -147,7 +148,7 @@ TEST_CASE("a block with any byte flipped is a miss, and goes unless it looks for
   CHECK(setting.cache().stats().num_damaged == static_cast<int64_t>(content.size()));
 }
 
-TEST_CASE("a truncated block is a miss and goes, and the sum follows") {
+TEST_CASE("a truncated block is a miss and goes") {
   Setting setting;
   for (const uintmax_t size :
        {uintmax_t{0}, uintmax_t{63}, uintmax_t{64}, uintmax_t{kBlockBytes}}) {
@@ -158,50 +159,6 @@ TEST_CASE("a truncated block is a miss and goes, and the sum follows") {
   }
   setting.Write(1);
   CHECK(setting.Has(1));
-}
-
-TEST_CASE("the sum follows what is written, replaced and damaged") {
-  Setting setting;
-  CHECK(setting.cache().disk_bytes() == 0);
-  setting.Write(1);
-  setting.Write(2);
-  CHECK(setting.cache().disk_bytes() == 2 * kBlockDiskBytes);
-  setting.Write(2);
-  CHECK(setting.cache().disk_bytes() == 2 * kBlockDiskBytes);
-  std::string content = ReadFile(setting.Path(1));
-  content.back() = static_cast<char>(~content.back());
-  WriteFile(setting.Path(1), content);
-  CHECK_FALSE(setting.Has(1));
-  CHECK(setting.cache().disk_bytes() == kBlockDiskBytes);
-}
-
-TEST_CASE("a sum that is missing, wrong or half changed is counted") {
-  Setting setting;
-  setting.Write(1);
-  setting.Write(2);
-  const auto path = setting.folder() / "sum";
-  const std::string content = ReadFile(path);
-  REQUIRE(content.size() == 40);
-  std::filesystem::remove(path);
-  CHECK(setting.cache().disk_bytes() == 2 * kBlockDiskBytes);
-  for (size_t i = 0; i < content.size(); ++i) {
-    std::string wrong = content;
-    wrong[i] = static_cast<char>(wrong[i] ^ 4);
-    WriteFile(path, wrong);
-    CHECK(setting.cache().disk_bytes() == 2 * kBlockDiskBytes);
-  }
-  WriteFile(path, content.substr(0, 39));
-  CHECK(setting.cache().disk_bytes() == 2 * kBlockDiskBytes);
-  {
-    const CacheFolder folder(setting.folder());
-    auto ledger = CacheLedger::Open(folder);
-    REQUIRE(ledger);
-    CHECK_THROWS(ledger->Change([&]() -> int64_t {
-      std::filesystem::remove(setting.Path(1));
-      throw Error(ErrorKind::kIo, "in the middle");
-    }));
-  }
-  CHECK(setting.cache().disk_bytes() == kBlockDiskBytes);
 }
 
 TEST_CASE("beyond the limit the least used blocks go, down to nine tenths") {
@@ -215,12 +172,15 @@ TEST_CASE("beyond the limit the least used blocks go, down to nine tenths") {
   // Reading marks as used.
   CHECK(setting.Has(0));
   CHECK(setting.Has(2));
+  // The folder is listed after each tenth of the limit.
   setting.Write(20);
-  CHECK(setting.cache().stats().num_evicted == 3);
-  CHECK(setting.cache().disk_bytes() == 18 * kBlockDiskBytes);
-  for (int64_t i = 0; i < 21; ++i) {
+  CHECK(setting.disk_bytes() == 21 * kBlockDiskBytes);
+  setting.Write(21);
+  CHECK(setting.cache().stats().num_evicted == 4);
+  CHECK(setting.disk_bytes() == 18 * kBlockDiskBytes);
+  for (int64_t i = 0; i < 22; ++i) {
     CAPTURE(i);
-    CHECK(setting.Has(i) == (i != 1 && i != 3 && i != 4));
+    CHECK(setting.Has(i) == (i != 1 && i != 3 && i != 4 && i != 5));
   }
 }
 
@@ -243,7 +203,7 @@ TEST_CASE("a lower limit holds from the start") {
   Setting setting;
   for (int64_t i = 0; i < 20; ++i) setting.Write(i);
   const BlockCache lower(setting.folder(), 15 * kBlockDiskBytes);
-  CHECK(lower.disk_bytes() <= 15 * kBlockDiskBytes * 9 / 10);
+  CHECK(setting.disk_bytes() <= 15 * kBlockDiskBytes * 9 / 10);
   CHECK(lower.stats().num_evicted == 7);
 }
 
@@ -251,10 +211,9 @@ TEST_CASE("blocks that others removed make room") {
   Setting setting(20 * kBlockDiskBytes);
   for (int64_t i = 0; i < 20; ++i) setting.Write(i);
   for (int64_t i = 0; i < 10; ++i) std::filesystem::remove(setting.Path(i));
-  CHECK(setting.cache().disk_bytes() == 20 * kBlockDiskBytes);
-  setting.Write(20);
+  for (int64_t i = 20; i < 30; ++i) setting.Write(i);
   CHECK(setting.cache().stats().num_evicted == 0);
-  CHECK(setting.cache().disk_bytes() == 11 * kBlockDiskBytes);
+  CHECK(setting.disk_bytes() == 20 * kBlockDiskBytes);
 }
 
 TEST_CASE("limits that are too small are refused, before the folder is made") {
@@ -303,10 +262,9 @@ TEST_CASE("files that are no blocks are neither read, replaced, evicted nor remo
        std::filesystem::recursive_directory_iterator(setting.folder())) {
     if (entry.path() != setting.Path(0)) Age(entry.path(), 10'000);
   }
-  std::filesystem::remove(setting.folder() / "sum");
   const auto before = Contents(setting.outside());
   // All that has a block's name and place counts.
-  CHECK(setting.cache().disk_bytes() == 2 * kBlockDiskBytes);
+  CHECK(setting.disk_bytes() == 2 * kBlockDiskBytes);
 
   for (int64_t i = 1; i < 4; ++i) {
     CHECK_FALSE(setting.Has(i));
@@ -321,7 +279,7 @@ TEST_CASE("files that are no blocks are neither read, replaced, evicted nor remo
   const auto after = Contents(setting.outside());
   for (const auto& [name, content] : before) {
     CAPTURE(name);
-    if (name.ends_with("/sum") || setting.outside() / name == setting.Path(0)) continue;
+    if (setting.outside() / name == setting.Path(0)) continue;
     REQUIRE(after.contains(name));
     CHECK((after.at(name) == content));
   }
@@ -333,14 +291,14 @@ TEST_CASE("a cache that is full of other files ends, and leaves them") {
   Setting setting(kMiB);
   std::filesystem::create_directory(setting.Path(1).parent_path());
   WriteFile(setting.Path(1), std::string(2 * kMiB, 'x'));
-  std::filesystem::remove(setting.folder() / "sum");
   setting.Write(2);
+  setting.Write(3);
   CHECK(setting.cache().failure() ==
         "the cache is full of files that are none of its blocks");
   CHECK(std::filesystem::file_size(setting.Path(1)) == 2 * kMiB);
-  setting.Write(3);
-  CHECK(setting.cache().stats().num_skipped >= 1);
-  CHECK_FALSE(std::filesystem::exists(setting.Path(3)));
+  setting.Write(4);
+  CHECK(setting.cache().stats().num_skipped == 1);
+  CHECK_FALSE(std::filesystem::exists(setting.Path(4)));
 }
 
 TEST_CASE("links in the folder lead nowhere") {
@@ -360,13 +318,12 @@ TEST_CASE("links in the folder lead nowhere") {
   CHECK(Contents(outside) == before);
 
   // Other caches do not remove what is behind the link either.
-  std::filesystem::remove(setting.folder() / "sum");
   CHECK(Throws(ErrorKind::kIo, [&] { BlockCache(setting.folder(), kMiB); }));
   CHECK(Contents(outside) == before);
   std::filesystem::remove(subfolder);
 
-  // The folder of new blocks, the sum, and the locks.
-  for (const char* name : {"new", "sum", "eviction", "torchparquet-blocks"}) {
+  // The folder of new blocks, and the lock.
+  for (const char* name : {"new", "eviction"}) {
     CAPTURE(name);
     BlockCache cache(setting.folder(), kMiB);
     const auto path = setting.folder() / name;
@@ -432,18 +389,18 @@ TEST_CASE("a folder that vanishes ends the cache with one message") {
   CHECK(setting.cache().stats().num_skipped == 2);
 }
 
-TEST_CASE("a lock that is held too long costs a block, not a hang") {
-  Setting setting;
-  setting.Write(1);
-  const CacheFolder folder(setting.folder());
-  const auto lock = folder.Lock();
-  REQUIRE(lock);
-  setting.Write(2);
-  CHECK(setting.Has(1));
-  CHECK_FALSE(setting.Has(2));
-  CHECK(setting.cache().stats().num_skipped == 1);
-  CHECK(setting.cache().failure().empty());
-  CHECK(std::filesystem::is_empty(setting.folder() / "new"));
+TEST_CASE("while another process evicts, blocks are kept beyond the limit") {
+  Setting setting(20 * kBlockDiskBytes);
+  {
+    const auto turn = CacheFolder(setting.folder()).TryLockEviction();
+    REQUIRE(turn);
+    for (int64_t i = 0; i < 30; ++i) setting.Write(i);
+  }
+  CHECK(setting.disk_bytes() == 30 * kBlockDiskBytes);
+  CHECK(setting.cache().stats().num_skipped == 0);
+  setting.Write(30);
+  CHECK(setting.disk_bytes() == 18 * kBlockDiskBytes);
+  CHECK(setting.Has(30));
 }
 
 TEST_CASE("a block that is evicted while it is read stays readable") {
@@ -524,10 +481,10 @@ TEST_CASE("threads write, read and evict together") {
   CHECK(stats.num_evicted > 0);
   CHECK(stats.num_damaged == 0);
   CHECK(setting.cache().failure().empty());
-  const int64_t known = setting.cache().disk_bytes();
-  CHECK(known <= 12 * kBlockDiskBytes);
-  std::filesystem::remove(setting.folder() / "sum");
-  CHECK(setting.cache().disk_bytes() == known);
+  // The limit, its tenth, and the block that each thread wrote last.
+  CHECK(setting.disk_bytes() <= (12 + 2 + 4) * kBlockDiskBytes);
+  const BlockCache again(setting.folder(), 12 * kBlockDiskBytes);
+  CHECK(setting.disk_bytes() <= 12 * kBlockDiskBytes);
 }
 
 }  // namespace

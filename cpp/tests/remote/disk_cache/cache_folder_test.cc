@@ -6,18 +6,14 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <future>
 #include <optional>
-#include <thread>
 
-#include "await_sleep.h"
 #include "caught.h"
 #include "remote/disk_cache/cache_setting.h"
 
 namespace torchparquet {
 namespace {
 
-using testing::AwaitSleep;
 using testing::Caught;
 using testing::Mentions;
 using testing::ReadFile;
@@ -144,40 +140,14 @@ TEST_CASE("a marker that is a link or a pipe does not make a cache") {
   CHECK(Throws(ErrorKind::kIo, [&] { CacheFolder{path}; }));
 }
 
-TEST_CASE("one at a time has the lock; the others give up after a while") {
+TEST_CASE("one at a time evicts") {
   const TemporaryFolder temporary;
   const CacheFolder folder(temporary.cache());
   const CacheFolder same(temporary.cache());
-  std::optional<FileLock> lock = folder.Lock();
-  REQUIRE(lock);
-  CHECK_FALSE(same.Lock());
-  // A new object takes a marked folder without the lock.
-  CacheFolder{temporary.cache()};
   CHECK(same.TryLockEviction());
   const std::optional<FileLock> eviction = folder.TryLockEviction();
   CHECK(eviction);
   CHECK_FALSE(same.TryLockEviction());
-  lock.reset();
-  CHECK(same.Lock());
-}
-
-TEST_CASE("whoever waits for the lock of a marker that is replaced gets none") {
-  const TemporaryFolder temporary;
-  const CacheFolder folder(temporary.cache());
-  const auto marker = temporary.cache() / kMarker;
-  std::optional<FileLock> lock = folder.Lock();
-  REQUIRE(lock);
-  std::promise<pid_t> waiter;
-  std::thread thread([&] {
-    waiter.set_value(gettid());
-    CHECK(Throws(ErrorKind::kIo, [&] { folder.Lock(); }));
-  });
-  AwaitSleep(waiter.get_future().get());
-  WriteFile(temporary.path() / "new", ReadFile(marker));
-  std::filesystem::rename(temporary.path() / "new", marker);
-  lock.reset();
-  thread.join();
-  CHECK(folder.Lock());
 }
 
 TEST_CASE("a folder that was removed, or lost its marker, is no cache any more") {
@@ -186,13 +156,12 @@ TEST_CASE("a folder that was removed, or lost its marker, is no cache any more")
   folder.CheckMarked();
   const auto marker = temporary.cache() / kMarker;
   std::filesystem::remove(marker);
-  CHECK(Throws(ErrorKind::kIo, [&] { folder.CheckMarked(); }));
-  const auto error = Caught([&] { folder.Lock(); });
+  const auto error = Caught([&] { folder.CheckMarked(); });
   REQUIRE(error);
   CHECK(error->kind() == ErrorKind::kIo);
   CHECK(Mentions(*error, "the cache folder was removed"));
   std::filesystem::remove_all(temporary.cache());
-  CHECK(Throws(ErrorKind::kIo, [&] { folder.Lock(); }));
+  CHECK(Throws(ErrorKind::kIo, [&] { folder.TryLockEviction(); }));
   CHECK(Throws(ErrorKind::kIo, [&] { folder.MakeSubfolder("ab"); }));
   CHECK_FALSE(folder.OpenSubfolder("ab"));
 }

@@ -16,6 +16,8 @@
 
 #include "draws.h"
 #include "remote/disk_cache/block_file.h"
+#include "remote/disk_cache/block_store.h"
+#include "remote/disk_cache/cache_folder.h"
 
 namespace torchparquet::testing {
 
@@ -63,6 +65,15 @@ inline BlockKey KeyOf(int64_t number, int64_t num_bytes) {
 inline Bytes BytesOf(int64_t number, int64_t num_bytes) {
   Draws draws(static_cast<uint64_t>(number * 1'000'003 + num_bytes));
   return RandomBytes(draws, num_bytes);
+}
+
+// The room on disk of all blocks of a cache.
+inline int64_t DiskBytes(const std::filesystem::path& cache) {
+  int64_t disk_bytes = 0;
+  for (const StoredBlock& block : ListBlocks(CacheFolder(cache))) {
+    disk_bytes += block.disk_bytes;
+  }
+  return disk_bytes;
 }
 
 inline std::filesystem::path PathOf(const std::filesystem::path& cache,

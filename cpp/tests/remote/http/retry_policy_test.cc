@@ -69,22 +69,5 @@ TEST_CASE("a store's wish to wait is heeded, and spread") {
   CHECK(Seconds(*capped) == doctest::Approx(180));
 }
 
-TEST_CASE("Retry-After is a number of seconds or a date") {
-  // 1994-11-06 08:49:37 UTC.
-  constexpr int64_t kThen = 784111777;
-  CHECK(RetryAfterSeconds("120", kThen) == 120);
-  CHECK(RetryAfterSeconds("-3", kThen) == 0);
-  CHECK(RetryAfterSeconds("Sun, 06 Nov 1994 08:49:37 GMT", kThen - 30) == 30);
-  CHECK(RetryAfterSeconds("Sun, 06 Nov 1994 08:49:37 GMT", kThen + 30) == 0);
-  CHECK(RetryAfterSeconds("Thu, 29 Feb 2024 23:59:59 GMT", 1709251199) == 0);
-  for (const char* wrong :
-       {"", "soon", "1.5", "12 ", "Sun, 06 Foo 1994 08:49:37 GMT",
-        "Sun, 32 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:37 CET",
-        "Sunday, 06-Nov-94 08:49:37 GMT", "99999999999999999999"}) {
-    CAPTURE(wrong);
-    CHECK_FALSE(RetryAfterSeconds(wrong, kThen));
-  }
-}
-
 }  // namespace
 }  // namespace torchparquet

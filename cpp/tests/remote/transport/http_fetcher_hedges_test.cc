@@ -13,6 +13,7 @@
 namespace torchparquet {
 namespace {
 
+using testing::ArrivesWithin;
 using testing::Bytes;
 using testing::Expected;
 using testing::FetchOf;
@@ -116,7 +117,7 @@ TEST_CASE("what comes of the loser later is not used") {
   fetcher.Start(fetch);
   fetch->Await(40'000);
   first->Open();
-  CHECK_FALSE(fetch->AwaitFor(kObjectBytes, 200));
+  CHECK_FALSE(ArrivesWithin(*fetch, kObjectBytes, 200));
   CHECK(fetch->num_arrived() == 40'000);
   second->Open();
   CHECK(Bytes(*fetch) == origin.content());
@@ -143,7 +144,7 @@ TEST_CASE("a second request that fails leaves the first alone, and the other way
     gate->AwaitWaiting(1);
     failure->AwaitWaiting(1);
     failure->Open();
-    CHECK_FALSE(fetch->AwaitFor(1, 200));
+    CHECK_FALSE(ArrivesWithin(*fetch, 1, 200));
     gate->Open();
     CHECK(Bytes(*fetch) == origin.content());
     // The one that is left may be asked for twice again, but not as a retry.
@@ -186,7 +187,7 @@ TEST_CASE("a store that is slow as a whole is not asked twice") {
   }
   gate->AwaitWaiting(8);
   // Longer than any first byte may take.
-  CHECK_FALSE(fetches[0]->AwaitFor(10, 500));
+  CHECK_FALSE(ArrivesWithin(*fetches[0], 10, 500));
   const int64_t num_hedges = fetcher.stats().num_hedges;
   gate->Open();
   for (const auto& fetch : fetches)
@@ -206,7 +207,7 @@ TEST_CASE("no request is sent twice without leave") {
   const auto fetch = FetchOf(origin, {0, 10});
   fetcher.Start(fetch);
   gate->AwaitWaiting(1);
-  CHECK_FALSE(fetch->AwaitFor(10, 300));
+  CHECK_FALSE(ArrivesWithin(*fetch, 10, 300));
   gate->Open();
   Bytes(*fetch);
   CHECK(fetcher.stats().num_hedges == 0);
