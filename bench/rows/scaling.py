@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Any
 
 from generated.generated_files import click_logs
 from passes.ceiling import least_work_side
@@ -78,6 +80,7 @@ def curve(setting: Setting) -> Outcome:
     counts = [1 << n for n in range(cores.bit_length())]
     outcome = Outcome()
     logs = click_logs(setting)
+    cases: list[tuple[str, Path, dict[str, Any]]]
     cases = [(codec, path, {}) for codec, path in logs.items()]
     cases += [(f"{codec}, shuffled", path, {"shuffle": True}) for codec, path in logs.items()]
     for case, path, options in cases:

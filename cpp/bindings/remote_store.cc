@@ -122,7 +122,7 @@ void RemoteStore::AddTo(std::vector<PlannedFile>* files) const {
 
 void BindRemoteStore(py::module_& m) {
   m.def("offer_libcurl", &OfferLibcurl, py::arg("path"));
-  m.def("has_http", &HaveHttp);
+  m.def("has_libcurl", &HaveHttp);
   py::class_<KeptFooters>(m, "KeptFooters");
   py::class_<BrokerRequest>(m, "RemoteRequest")
       .def_property_readonly("kind",

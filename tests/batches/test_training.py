@@ -42,9 +42,9 @@ def dataset(tmp_path: Path) -> ParquetDataset:
 
 
 @pytest.fixture
-def process_group() -> Iterator[None]:
-    store = dist.HashStore()
-    dist.init_process_group("nccl" if CUDA else "gloo", store=store, rank=0, world_size=1)
+def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    meeting = f"file://{tmp_path_factory.mktemp('ranks')}/meeting"
+    dist.init_process_group("nccl" if CUDA else "gloo", meeting, rank=0, world_size=1)
     yield
     dist.destroy_process_group()
 
@@ -64,7 +64,8 @@ def train(model: nn.Module, step: Any, dataset: ParquetDataset) -> float:
 
 
 def loss_of(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    return (model(batch["x"]).squeeze(1) - batch["y"]).square().mean()
+    loss: Tensor = (model(batch["x"]).squeeze(1) - batch["y"]).square().mean()
+    return loss
 
 
 def test_ddp_finds_the_line(dataset: ParquetDataset, process_group: None) -> None:

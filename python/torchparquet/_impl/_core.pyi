@@ -37,7 +37,7 @@ __all__: list[str] = [
     "documents_of",
     "epoch_of",
     "find_indexes",
-    "has_http",
+    "has_libcurl",
     "has_libdeflate",
     "hash_bytes",
     "instructions",
@@ -495,7 +495,7 @@ def epoch_of(
     words: numpy.typing.NDArray[numpy.int64], iteration: typing.SupportsInt | typing.SupportsIndex
 ) -> int: ...
 def find_indexes(footer: bytes) -> numpy.typing.NDArray[numpy.int64]: ...
-def has_http() -> bool: ...
+def has_libcurl() -> bool: ...
 def has_libdeflate() -> bool: ...
 def hash_bytes(
     bytes: typing.Annotated[numpy.typing.ArrayLike, numpy.uint8],

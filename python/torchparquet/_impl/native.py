@@ -8,8 +8,7 @@ from torchparquet._impl.bridge import find_bridge
 
 try:
     from torchparquet._impl._core import *  # noqa: F403  # all of it, for every room
-    from torchparquet._impl._core import has_http as _has_http
-    from torchparquet._impl._core import load_arrow, offer_libcurl, offer_libdeflate
+    from torchparquet._impl._core import has_libcurl, load_arrow, offer_libcurl, offer_libdeflate
 except ModuleNotFoundError as error:
     if error.name != "torchparquet._impl._core":
         raise
@@ -28,7 +27,7 @@ def has_http() -> bool:
         for folder in list(Path(spec.origin).parents)[:2]:
             for library in (folder / "pycurl.libs").glob("libcurl-*.so.*"):
                 offer_libcurl(str(library))
-    return bool(_has_http())
+    return bool(has_libcurl())
 
 
 @functools.cache
