@@ -18,15 +18,25 @@ void Complete(int64_t num_requests, ConnectionBudget* budget) {
   for (int64_t i = 0; i < num_requests; ++i) budget->Completed();
 }
 
-TEST_CASE("as many as there may be are allowed from the start, and never more") {
+// One that has been through its beginning.
+ConnectionBudget Grown(int64_t max_connections) {
+  ConnectionBudget budget(max_connections);
+  Complete(max_connections, &budget);
+  CHECK(budget.allowed() == max_connections);
+  return budget;
+}
+
+TEST_CASE("a quarter is allowed at first, one more with each request, and never more") {
   ConnectionBudget budget(64);
-  CHECK(budget.allowed() == 64);
+  CHECK(budget.allowed() == 16);
+  Complete(10, &budget);
+  CHECK(budget.allowed() == 26);
   Complete(1000, &budget);
   CHECK(budget.allowed() == 64);
 }
 
 TEST_CASE("each overload halves them, down to one, and a burst counts once") {
-  ConnectionBudget budget(64);
+  ConnectionBudget budget = Grown(64);
   double seconds = 0;
   for (const int64_t expected : {32, 16, 8, 4, 2, 1, 1}) {
     budget.Overloaded(At(seconds));
@@ -38,7 +48,7 @@ TEST_CASE("each overload halves them, down to one, and a burst counts once") {
 }
 
 TEST_CASE("each round without an overload adds one") {
-  ConnectionBudget budget(8);
+  ConnectionBudget budget = Grown(8);
   budget.Overloaded(At(1));
   for (const int64_t before : {4, 5, 6, 7}) {
     Complete(before - 1, &budget);
@@ -51,7 +61,7 @@ TEST_CASE("each round without an overload adds one") {
 }
 
 TEST_CASE("an overload begins the round anew") {
-  ConnectionBudget budget(8);
+  ConnectionBudget budget = Grown(8);
   Complete(7, &budget);
   budget.Overloaded(At(1));
   Complete(3, &budget);
