@@ -11,6 +11,8 @@
 // compiled for 7.68 runs with every later release.
 namespace torchparquet {
 
+// NOLINTBEGIN(readability-identifier-naming,bugprone-tagged-union-member-count): as
+// libcurl has them.
 using CURL = void;
 using CURLM = void;
 using CURLSH = void;
@@ -108,6 +110,7 @@ struct curl_sockaddr {
   sockaddr addr;
 };
 struct curl_slist;
+// NOLINTEND(readability-identifier-naming,bugprone-tagged-union-member-count)
 // The beginning of curl_version_info_data.
 struct CurlVersion {
   int age;
