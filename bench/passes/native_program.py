@@ -12,7 +12,7 @@ import pyarrow as pa
 _DIRECTORY = Path(__file__).resolve().parent
 _CPP = _DIRECTORY.parents[1] / "cpp"
 _UNITS = (
-    "errors",
+    "base/errors",
     "bridge/arrow/arrow_file",
     "bridge/arrow/codecs",
     "bridge/arrow/library",
