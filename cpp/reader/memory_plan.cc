@@ -30,11 +30,10 @@ constexpr int64_t kHeldShare = 4;
 // for batches:
 //
 //   slices in flight = threads / tasks of a slice, rounded up, + 2
-//   batches a slice  = (batches in three quarters of the bound - 1) / slices in flight,
-//   at
-//                      most those of a chunk and of kMaxSliceBytes, at least 1
-//   slabs            = slices in flight * batches a slice + 1, at least those of
-//                      kMinInFlightBytes, at most those that fit and those there are
+//   batches a slice  = (batches in three quarters of the bound - 1) / slices in flight
+//                      at most those of a chunk and of kMaxSliceBytes, at least 1
+//   slabs            = slices in flight * batches a slice + 1
+//                      at least those of kMinInFlightBytes, at most those that fit
 MemoryPlan PlanMemory(const MemoryDemand& demand) {
   const int64_t affordable_slabs = demand.max_memory_bytes / demand.slab_bytes;
   if (affordable_slabs < 2) {

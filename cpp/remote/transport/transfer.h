@@ -75,7 +75,7 @@ class Transfer {
   bool has_body() const { return has_body_; }
   Time begin() const { return begin_; }
   int64_t num_connections() const;
-  // What the store's Retry-After asks for; 0 without one.
+  // The wait that the store's Retry-After asks for; 0 without one.
   double retry_after_seconds() const;
 
  private:
