@@ -9,12 +9,12 @@
 #include <chrono>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/errors.h"
-#include "reader/schedule/failed_row.h"
 
 namespace torchparquet {
 namespace {
@@ -113,15 +113,31 @@ bool OpenNext(ReaderState* state) {
   return true;
 }
 
+// The failure of a task, with the row that it is about if it tells one: its number in its
+// row group, and its row id. Documents that are packed to sequences have no ids.
+Error NameRow(const ReaderSpec& spec, const DecodeTask& task, const Error& error) {
+  const Chunk* chunk = task.chunk();
+  const int64_t row = error.row();
+  if (chunk == nullptr || row < 0) return error;
+  std::string text = error.what();
+  // Other errors name it before their place.
+  if (error.kind() == ErrorKind::kCast) {
+    text += ", row " + std::to_string(row) + " of its row group";
+  }
+  if (!spec.rows_are_packed) {
+    // Ids of chunks of selections are the row group's.
+    const int64_t first = chunk->selection < 0 ? chunk->rows.begin : 0;
+    text += ", row.id " + std::to_string(chunk->first_row_id + row - first);
+  }
+  return Error(error.kind(), text).WithRow(row);
+}
+
 // Returns false if the task is to be resumed later.
 bool RunTask(ReaderState* state, DecodeTask* task, DecodeScratch* scratch) {
   try {
     return task->Run(scratch);
   } catch (...) {
-    Error error = CurrentErrorAt({});
-    if (const Chunk* chunk = task->chunk()) {
-      error = NameRow(state->context(), *chunk, error);
-    }
+    const Error error = NameRow(state->spec, *task, CurrentErrorAt({}));
     const std::lock_guard lock(state->mutex);
     if (state->stopping) return true;
     state->failed = true;
@@ -210,8 +226,10 @@ void Decode(ReaderState* state, std::unique_ptr<DecodeScratch> scratch, bool is_
     lock.Unlock();
     ended.reset();
     const int64_t index = task->index();
-    std::optional<ReadStep> step;
-    if (task->chunk() != nullptr && index < num_columns) step = StepOf(*task->chunk());
+    std::optional<ReadStep> step;  // that the prefetcher is told of
+    if (state->prefetcher != nullptr && index < num_columns && task->chunk() != nullptr) {
+      step = StepOf(*task->chunk());
+    }
     scratch->costs = {};
     const auto begin = Clock::now();
     const bool is_paused = !is_in_vain && !RunTask(state, task.get(), scratch.get());
@@ -225,7 +243,7 @@ void Decode(ReaderState* state, std::unique_ptr<DecodeScratch> scratch, bool is_
       FinishTask(state, task.get());
     }
     ended = std::move(task);
-    if (state->prefetcher != nullptr && !is_paused && step) {
+    if (step && !is_paused) {
       lock.Unlock();
       ended.reset();
       state->prefetcher->Done(*step, index);

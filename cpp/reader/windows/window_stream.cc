@@ -10,6 +10,25 @@
 #include "reader/schedule/lane_walks.h"
 
 namespace torchparquet {
+namespace {
+
+// By task, the tasks that gather its rows: one if there are columns for all threads,
+// several if there are few columns.
+std::vector<int64_t> NumGathers(const TaskContext& context) {
+  const ReaderSpec& spec = *context.spec;
+  const int64_t parts = std::clamp<int64_t>(
+      CeilDivide(int64_t{2} * spec.num_threads, spec.num_tasks()), 1, spec.num_threads);
+  std::vector<int64_t> num_gathers;
+  for (int64_t task = 0; task < spec.num_tasks(); ++task) {
+    const FieldPlace& place = FieldOfTask(context, task);
+    const bool is_staged = place.num_offsets > 0 ||
+                           WindowCells::AreItems(place.cell_items * place.item_bytes);
+    num_gathers.push_back(is_staged ? parts : 0);
+  }
+  return num_gathers;
+}
+
+}  // namespace
 
 class WindowStream::Task : public DecodeTask {
  public:
@@ -53,6 +72,7 @@ WindowStream::WindowStream(const TaskContext& context, const WorkSplit& split,
     : context_(context),
       runner_(context),
       windows_(context.spec->num_tasks(), AreJagged(*context.spec), max_columns),
+      num_gathers_(NumGathers(context)),
       lie_far_(static_cast<size_t>(context.spec->num_tasks())),
       spare_(std::move(kept.places)) {
   for (int64_t lane = 0; lane < context.spec->num_lanes(); ++lane) {
@@ -76,13 +96,12 @@ void WindowStream::OpenNext() {
       next, chunk_rows,
       context_.batches->Cut(next.share_row, next.window.end - next.window.begin,
                             next.lane),
-      RowBits(*context_.layout), TakeSpare(), NumGathers());
+      RowBits(*context_.layout), TakeSpare(), num_gathers_);
   window->number = num_windows_;
   window->batches = BatchesOf(*context_.batches, next);
-  const std::vector<int64_t>& num_gathers = window->num_gathers;
   window->num_undone =
       std::ssize(window->chunks) * context_.spec->num_tasks() +
-      std::accumulate(num_gathers.begin(), num_gathers.end(), int64_t{0});
+      std::accumulate(num_gathers_.begin(), num_gathers_.end(), int64_t{0});
   for (const BatchRun& run : window->places.runs()) {
     window->in_flight.push_back(&context_.ring->At(run.batch));
   }
@@ -90,7 +109,7 @@ void WindowStream::OpenNext() {
   for (int64_t task = 0; task < context_.spec->num_tasks(); ++task) {
     const FieldPlace& place = FieldOfTask(context_, task);
     std::unique_ptr<WindowCells>& cells = window->cells.emplace_back();
-    const int64_t gathers = num_gathers[static_cast<size_t>(task)];
+    const int64_t gathers = num_gathers_[static_cast<size_t>(task)];
     if (gathers == 0) continue;
     if (place.num_offsets > 0) {
       window->items[static_cast<size_t>(place.jagged_index)] =
@@ -107,22 +126,6 @@ void WindowStream::OpenNext() {
   windows_.Push(std::move(window));
   ++num_windows_;
   walk->Advance();
-}
-
-// Of each task: one gathers a column if there are columns for all threads; of few columns
-// each is gathered by several.
-std::vector<int64_t> WindowStream::NumGathers() const {
-  const ReaderSpec& spec = *context_.spec;
-  const int64_t parts = std::clamp<int64_t>(
-      CeilDivide(int64_t{2} * spec.num_threads, spec.num_tasks()), 1, spec.num_threads);
-  std::vector<int64_t> num_gathers;
-  for (int64_t task = 0; task < spec.num_tasks(); ++task) {
-    const FieldPlace& place = FieldOfTask(context_, task);
-    const bool is_staged = place.num_offsets > 0 ||
-                           WindowCells::AreItems(place.cell_items * place.item_bytes);
-    num_gathers.push_back(is_staged ? parts : 0);
-  }
-  return num_gathers;
 }
 
 // The largest, so that only as many grow as there are large windows at once.

@@ -41,13 +41,12 @@ class WindowStream : public TaskStream {
 
   ScratchBuffer TakeSpare();
 
-  std::vector<int64_t> NumGathers() const;
-
   const TaskContext context_;
   const WindowTaskRunner runner_;
   // By lane. References stay valid.
   std::deque<WindowWalk> walks_;
   WindowQueue windows_;
+  const std::vector<int64_t> num_gathers_;  // by task
   // By task: columns with later items too far from their first ones.
   std::vector<bool> lie_far_;
   std::vector<ScratchBuffer> spare_;  // for the places of windows
