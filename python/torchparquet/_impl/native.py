@@ -1,6 +1,7 @@
 """The extension as Python sees it: the only module that imports `_core`."""
 
 import functools
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,12 +22,7 @@ except ModuleNotFoundError as error:
 @functools.cache
 def has_http() -> bool:
     """Return True if there is a libcurl: linked, in the wheel of `pycurl`, or the system's."""
-    spec = find_spec("pycurl")
-    if spec is not None and spec.origin is not None:
-        # Beside the package, or beside its only module.
-        for folder in list(Path(spec.origin).parents)[:2]:
-            for library in (folder / "pycurl.libs").glob("libcurl-*.so.*"):
-                offer_libcurl(str(library))
+    _offer("pycurl", "pycurl.libs/libcurl-*.so.*", offer_libcurl)
     return bool(has_libcurl())
 
 
@@ -35,8 +31,14 @@ def load_bridge() -> str:
     """Load the bridge to Arrow; return its release, as in "26.0". Whoever reads files calls it."""
     release: str = load_arrow(str(find_bridge()))
     # Gzip pages are read by the libdeflate in the wheel of `deflate`, if that is installed.
-    spec = find_spec("deflate")
-    for folder in (spec and spec.submodule_search_locations) or ():
-        for library in Path(folder).glob("_deflate*.so"):
-            offer_libdeflate(str(library))
+    _offer("deflate", "_deflate*.so", offer_libdeflate)
     return release
+
+
+def _offer(package: str, pattern: str, offer: Callable[[str], None]) -> None:
+    """Offer the libraries that a package's wheel holds, in its folder or beside it."""
+    spec = find_spec(package)
+    if spec is not None and spec.origin is not None:
+        for folder in list(Path(spec.origin).parents)[:2]:
+            for library in folder.glob(pattern):
+                offer(str(library))
