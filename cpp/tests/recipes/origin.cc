@@ -134,6 +134,14 @@ Origin::Reply Origin::Status(int64_t status, std::vector<std::string> headers,
   return {.status = status, .headers = std::move(headers), .body = std::move(body)};
 }
 
+Origin::Script Origin::Gated(std::shared_ptr<Gate> gate, int64_t first, int64_t last) {
+  return [=](const Origin& self, const Request& request) {
+    Reply reply = self.Right(request);
+    if (first <= request.number && request.number <= last) reply.gate = gate;
+    return reply;
+  };
+}
+
 Origin::Reply Origin::Right(const Request& request) const {
   if (request.has("if-match") && request.headers.at("if-match") != etag_) {
     return Status(412);

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -74,6 +75,9 @@ class Origin {
     int64_t end_at = -1;  // bytes of the body before the end; negative: all
   };
   using Script = std::function<Reply(const Origin&, const Request&)>;
+  // Right answers, of which those to requests `first` to `last` wait at the gate.
+  static Script Gated(std::shared_ptr<Gate> gate, int64_t first = 0,
+                      int64_t last = std::numeric_limits<int64_t>::max());
 
   // Without a script, all answers are right.
   explicit Origin(int64_t num_bytes, Script script = nullptr);

@@ -173,11 +173,7 @@ TEST_CASE("a winner that breaks off is resumed") {
 
 TEST_CASE("a store that is slow as a whole is not asked twice") {
   const auto gate = std::make_shared<Gate>();
-  const Origin origin(kObjectBytes, [&](const Origin& self, const Request& request) {
-    Reply reply = self.Right(request);
-    if (request.number >= 200) reply.gate = gate;
-    return reply;
-  });
+  const Origin origin(kObjectBytes, Origin::Gated(gate, 200));
   HttpFetcher fetcher(HedgingOptions());
   Learn(origin, &fetcher, 200);
   std::vector<std::shared_ptr<Fetch>> fetches;
@@ -197,11 +193,7 @@ TEST_CASE("a store that is slow as a whole is not asked twice") {
 
 TEST_CASE("no request is sent twice without leave") {
   const auto gate = std::make_shared<Gate>();
-  const Origin origin(kObjectBytes, [&](const Origin& self, const Request& request) {
-    Reply reply = self.Right(request);
-    if (request.number == 60) reply.gate = gate;
-    return reply;
-  });
+  const Origin origin(kObjectBytes, Origin::Gated(gate, 60, 60));
   HttpFetcher fetcher(QuickOptions());
   Learn(origin, &fetcher, 60);
   const auto fetch = FetchOf(origin, {0, 10});
@@ -215,11 +207,7 @@ TEST_CASE("no request is sent twice without leave") {
 
 TEST_CASE("a fetch with two requests can be cancelled") {
   const auto gate = std::make_shared<Gate>();
-  const Origin origin(kObjectBytes, [&](const Origin& self, const Request& request) {
-    Reply reply = self.Right(request);
-    if (request.number == 60 || request.number == 61) reply.gate = gate;
-    return reply;
-  });
+  const Origin origin(kObjectBytes, Origin::Gated(gate, 60, 61));
   HttpFetcher fetcher(HedgingOptions());
   Learn(origin, &fetcher, 60);
   const auto fetch = FetchOf(origin, {0, kObjectBytes});

@@ -116,11 +116,7 @@ TEST_CASE("readers see bytes before the whole is there") {
 
 TEST_CASE("fetches begin in order, those that a reader waits for first") {
   const auto gate = std::make_shared<Gate>();
-  const Origin origin(1000, [&](const Origin& self, const Origin::Request& request) {
-    Origin::Reply reply = self.Right(request);
-    if (request.number == 0) reply.gate = gate;
-    return reply;
-  });
+  const Origin origin(1000, Origin::Gated(gate, 0, 0));
   FetchOptions options = QuickOptions();
   options.max_connections = 1;
   HttpFetcher fetcher(options);
@@ -150,11 +146,7 @@ TEST_CASE("fetches begin in order, those that a reader waits for first") {
 
 TEST_CASE("no more requests are in flight than allowed") {
   const auto gate = std::make_shared<Gate>();
-  const Origin origin(1000, [&](const Origin& self, const Origin::Request& request) {
-    Origin::Reply reply = self.Right(request);
-    reply.gate = gate;
-    return reply;
-  });
+  const Origin origin(1000, Origin::Gated(gate));
   FetchOptions options = QuickOptions();
   options.max_connections = 20;  // of which a quarter at first
   HttpFetcher fetcher(options);
@@ -172,11 +164,7 @@ TEST_CASE("no more requests are in flight than allowed") {
 
 TEST_CASE("a fetch that is cancelled gives its connection to another") {
   const auto gate = std::make_shared<Gate>();
-  const Origin origin(1000, [&](const Origin& self, const Origin::Request& request) {
-    Origin::Reply reply = self.Right(request);
-    if (request.number == 0) reply.gate = gate;
-    return reply;
-  });
+  const Origin origin(1000, Origin::Gated(gate, 0, 0));
   FetchOptions options = QuickOptions();
   options.max_connections = 1;
   HttpFetcher fetcher(options);
@@ -247,11 +235,7 @@ TEST_CASE("an object that only a broker reads is refused") {
 TEST_CASE(
     "a fetcher that ends fails what is in flight, in the queue and without address") {
   const auto gate = std::make_shared<Gate>();
-  const Origin origin(1000, [&](const Origin& self, const Origin::Request& request) {
-    Origin::Reply reply = self.Right(request);
-    reply.gate = gate;
-    return reply;
-  });
+  const Origin origin(1000, Origin::Gated(gate));
   FetchOptions options = QuickOptions();
   options.max_connections = 2;
   std::vector<std::shared_ptr<Fetch>> fetches;
@@ -353,11 +337,7 @@ std::vector<int> Connections() {
 TEST_CASE("signals go to other threads, and children inherit no connection") {
   const Origin origin(1000);
   const auto gate = std::make_shared<Gate>();
-  const Origin slow(1000, [&](const Origin& self, const Origin::Request& request) {
-    Origin::Reply reply = self.Right(request);
-    reply.gate = gate;
-    return reply;
-  });
+  const Origin slow(1000, Origin::Gated(gate));
   HttpFetcher fetcher(QuickOptions());
   std::promise<std::string> status;
   const auto fetch = FetchOf(origin, {0, 10});
@@ -425,11 +405,7 @@ bool ReadsInChild(const Origin& origin, HttpFetcher* inherited,
 
 TEST_CASE("a forked child reads by itself, and the parent reads on") {
   const auto gate = std::make_shared<Gate>();
-  const Origin origin(1000, [&](const Origin& self, const Origin::Request& request) {
-    Origin::Reply reply = self.Right(request);
-    if (request.number == 0) reply.gate = gate;
-    return reply;
-  });
+  const Origin origin(1000, Origin::Gated(gate, 0, 0));
   auto fetcher = std::make_unique<HttpFetcher>(QuickOptions());
   const auto shared = ProcessFetcher(QuickOptions());
   const auto fetch = FetchOf(origin, {0, 1000});
