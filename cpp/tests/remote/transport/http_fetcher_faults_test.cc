@@ -236,7 +236,7 @@ TEST_CASE("a store's wish to wait is heeded up to the end of patience") {
 
 TEST_CASE("refusals shrink the number of requests in flight") {
   FetchOptions options = QuickOptions();
-  options.max_connections = 8;
+  options.max_connections = 32;  // of which a quarter at first
   const Origin origin(1000, [](const Origin& self, const Request& request) {
     return request.number < 9 ? Origin::Status(503, {"Retry-After: 1"})
                               : self.Right(request);
