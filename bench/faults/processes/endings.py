@@ -80,8 +80,8 @@ class Scene:
             pin_memory=setting == "page-locked",
         )
         self.data: Iterable[Any] = dataset
-        self._is_loader = setting in LOADERS
-        if self._is_loader:
+        self.is_loader = setting in LOADERS
+        if self.is_loader:
             num_workers = 1 if setting in SLOW_SETTINGS else 2
             self.data = DataLoader(
                 dataset, None, num_workers=num_workers, multiprocessing_context=setting
@@ -100,7 +100,7 @@ class Scene:
 
     def tell_mid_iteration(self) -> None:
         """Tell the parent how many threads or processes read at this moment."""
-        readers = len(own_children()) if self._is_loader else _num("task") - self._threads
+        readers = len(own_children()) if self.is_loader else _num("task") - self._threads
         self._begin_calls()
         self._tell(readers=readers)
 
@@ -205,6 +205,10 @@ def _daemon_thread(scene: Scene) -> None:
                 _kept.append(batch)
                 if len(_kept) == _STEPS:
                     began.set()
+                    if scene.is_loader:
+                        # torch ends the process by SIGABRT if it exits while a daemon thread
+                        # calls an operator, which DataLoader does at each step.
+                        threading.Event().wait()
 
     threading.Thread(target=iterate, daemon=True).start()
     began.wait()
