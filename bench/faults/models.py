@@ -49,9 +49,10 @@ QUICK = [
     Case("reader", "THREADS=2 SLICES=3 COLUMNS=2 ROOM=1 ENOUGH=1", 1),
     Case("reader", _SMALLEST, 2),
     Case("reader", "THREADS=2 SLICES=3 COLUMNS=2 ROOM=1 ENOUGH=1", 3),
-    Case("reader", _SMALLEST, 4),
+    Case("reader", "THREADS=1 SLICES=3 COLUMNS=1 ROOM=1 ENOUGH=1 STOPS", 4),
     Case("reader", "THREADS=1 SLICES=3 COLUMNS=2 ROOM=1 ENOUGH=1", 5),
     Case("reader", "THREADS=2 SLICES=3 COLUMNS=1 ROOM=2 ENOUGH=1 FAILS", 6),
+    Case("reader", "THREADS=2 SLICES=3 COLUMNS=2 ROOM=1 ENOUGH=2", 7),
     Case("cursor", "THREADS=2 POSITIONS=5 WORLD=2 RANK=1", 1),
 ]
 FULL = [

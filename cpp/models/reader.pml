@@ -32,9 +32,13 @@
 #define NONE 255
 
 /* ReaderState. */
-bool mutex, work_waiting[THREADS], stopping, failed, spare_waits;
+bool mutex, stopping, failed;
 byte num_opened_slices, num_running, lent, num_exited;
 bool taken[SLICES * COLUMNS];
+
+/* IdleThreads. */
+bool waiting[THREADS], spare_waiting, spare_waits, may_find;
+byte num_waiting;
 
 /* BatchRing. */
 bool ring_mutex, consumer_waiting, ring_stopped, closed;
@@ -47,11 +51,25 @@ bool consumer_ended, saw_failure, stop_ended;
 #define LOCK(m) atomic { !m -> m = true }
 #define UNLOCK(m) m = false
 
-inline NotifyAll() {
+/* Any of those that wait. */
+inline NotifyOne() {
+  atomic {
+    if
+    :: waiting[0] -> waiting[0] = false
+    :: waiting[THREADS / 2] -> waiting[THREADS / 2] = false
+    :: waiting[THREADS - 1] -> waiting[THREADS - 1] = false
+    :: else
+    fi
+  }
+}
+
+inline WakeAll() {
   d_step {
-    work_waiting[0] = false;
-    work_waiting[THREADS - 1] = false;
-    work_waiting[THREADS / 2] = false
+    may_find = true;
+    waiting[0] = false;
+    waiting[THREADS / 2] = false;
+    waiting[THREADS - 1] = false;
+    spare_waiting = false
   }
 }
 
@@ -75,8 +93,10 @@ inline NotifyAll() {
 #define HAS_ENOUGH (num_complete >= ENOUGH && FRONT_COMPLETE)
 /* Slices open in the order of their batches, so none is left to open before a failure. */
 #define IS_FINAL (failed && num_running == 0 && (task == NONE || task / COLUMNS >= failure_key))
+#define NUM_WAITING (waiting[0] + (THREADS > 2 && waiting[THREADS / 2]) + (THREADS > 1 && waiting[THREADS - 1]))
+/* Threads between two tasks. */
+#define NUM_AWAKE (THREADS - num_running - NUM_WAITING - spare_waiting - num_exited)
 #define IS_IN_VAIN(slice) (failed && failure_key < slice)
-#define LETS_GO_ON (failed || CAN_OPEN || (spare_waits && !HAS_ENOUGH))
 
 /* The first task that nobody has taken. */
 inline FindUntaken(task) {
@@ -94,9 +114,25 @@ inline FindUntaken(task) {
 }
 
 inline Wait(me) {
-  atomic { work_waiting[me] = true; UNLOCK(mutex) }
-  !work_waiting[me];
-  LOCK(mutex)
+  atomic { may_find = false; num_waiting++; waiting[me] = true; UNLOCK(mutex) }
+  !waiting[me];
+  LOCK(mutex);
+  num_waiting--
+}
+
+inline PassOn() {
+  if
+  :: num_waiting > 0 && may_find -> NotifyOne()
+  :: else
+  fi
+}
+
+inline WaitAsSpare() {
+  PassOn();
+  atomic { spare_waits = true; spare_waiting = true; UNLOCK(mutex) }
+  !spare_waiting;
+  LOCK(mutex);
+  spare_waits = false
 }
 
 /* BatchRing::CountDown, of one task's cell of a batch. */
@@ -137,9 +173,6 @@ proctype Decode(byte me) {
      :: is_over ->
         LOCK(ring_mutex); closed = true; UNLOCK(ring_mutex);
         NotifyConsumer();
-#if PLANT != 2
-        NotifyAll();
-#endif
         break
      :: else
      fi;
@@ -149,7 +182,7 @@ proctype Decode(byte me) {
         is_over = HAS_ENOUGH;
         UNLOCK(ring_mutex);
         if
-        :: is_over -> spare_waits = true; Wait(me); spare_waits = false; goto next
+        :: is_over -> WaitAsSpare(); goto next
         :: else
         fi
      :: else
@@ -159,6 +192,19 @@ proctype Decode(byte me) {
         taken[task] = true;
         num_running++;
         slice = task / COLUMNS;
+#if PLANT != 7
+        FindUntaken(task);
+        LOCK(ring_mutex);
+        is_over = task != NONE || (!failed && CAN_OPEN);
+        UNLOCK(ring_mutex);
+        if
+        :: is_over -> PassOn()
+        :: else
+        fi;
+#endif
+        FindUntaken(task);
+        /* No thread waits for what only threads in tasks could tell it of. */
+        assert(task == NONE || failed || NUM_WAITING == 0 || NUM_AWAKE > 0);
         LOCK(ring_mutex);
         is_over = IS_IN_VAIN(slice);
         UNLOCK(ring_mutex);
@@ -200,7 +246,7 @@ finish: LOCK(mutex);
         :: failed ->
            skip;
 #if PLANT != 2
-           NotifyAll()
+           WakeAll()
 #endif
         :: else
         fi
@@ -224,7 +270,7 @@ finish: LOCK(mutex);
            };
            assert(IN_FLIGHT <= ROOM);
            UNLOCK(ring_mutex);
-           NotifyAll()
+           may_find = true
         :: else ->
            UNLOCK(ring_mutex);
            if
@@ -235,6 +281,9 @@ finish: LOCK(mutex);
      fi;
 next: skip
   od;
+#if PLANT != 2
+  WakeAll();
+#endif
   num_exited++;
   UNLOCK(mutex)
 }
@@ -247,6 +296,8 @@ proctype Consume() {
      :: ring_stopped || FRONT_COMPLETE || (closed && failure_key != NONE) || num_taken == BATCHES ->
         break
      :: else ->
+        /* The consumer has less before it than the spare thread waits for. */
+        assert(!spare_waiting);
         /* A step between the look and the wait, under the lock. */
         skip;
         atomic { consumer_waiting = true; UNLOCK(ring_mutex) }
@@ -267,15 +318,21 @@ proctype Consume() {
 #ifdef LENT
         lent++;
 #endif
+        /* WakeAfterTake. */
         LOCK(ring_mutex);
-        goes_on = LETS_GO_ON;
+        goes_on = spare_waits && !HAS_ENOUGH;
         UNLOCK(ring_mutex);
         if
-#if PLANT == 3
-        :: goes_on && !spare_waits -> NotifyAll()
-#else
-        :: goes_on -> NotifyAll()
+#if PLANT != 3
+        :: goes_on -> spare_waiting = false
 #endif
+        :: else
+        fi;
+        LOCK(ring_mutex);
+        goes_on = failed || CAN_OPEN;
+        UNLOCK(ring_mutex);
+        if
+        :: goes_on -> may_find = true; NotifyOne()
         :: else
         fi;
 #if PLANT != 5
@@ -310,7 +367,7 @@ proctype Stop() {
   stopping = true;
   UNLOCK(mutex);
 #endif
-  NotifyAll();
+  WakeAll();
   num_exited == THREADS;
 over:
   stop_ended = true

@@ -33,10 +33,12 @@ bool HasEnough(const ReaderState& state) {
   return state.ring.num_complete() >= enough && state.ring.front_is_complete();
 }
 
-void WaitForWork(ReaderState* state, RoomWaits* waits, TimedLock* lock) {
+// Counts a wait.
+template <typename Wait>
+void CountWait(ReaderState* state, RoomWaits* waits, const Wait& wait) {
   ++state->num_waits;
   waits->Begin(Clock::now());
-  lock->Wait(&state->work);
+  wait();
   waits->End(Clock::now());
 }
 
@@ -147,8 +149,12 @@ bool RunTask(ReaderState* state, DecodeTask* task, DecodeScratch* scratch) {
 }
 
 void FinishTask(ReaderState* state, DecodeTask* task) {
+  const bool frees_others = task->Finish();
   // After a failure, all threads wait for the last task.
-  if (task->Finish() || state->failed) state->work.notify_all();
+  if (state->failed) return state->idle.WakeAll();
+  if (frees_others) return state->idle.Wake();
+  // The task may have given back memory that others wait for.
+  if (state->is_pressed) state->idle.NoteChange();
 }
 
 // Returns the first open task that nobody has taken. Waits while all are taken and the
@@ -160,36 +166,34 @@ std::unique_ptr<DecodeTask> NextTask(ReaderState* state, TimedLock* lock,
   while (!state->stopping) {
     if (IsFinal(*state)) {
       state->ring.Close();
-      state->work.notify_all();
       return nullptr;
     }
     const bool has_work = tasks.has_untaken() || tasks.next();
     if (is_spare && has_work && !state->failed && HasEnough(*state)) {
-      state->spare_waits = true;
       ended->reset();
-      WaitForWork(state, &state->room_waits, lock);
-      state->spare_waits = false;
+      CountWait(state, &state->room_waits, [&] { state->idle.WaitAsSpare(lock); });
       continue;
     }
     if (auto task = tasks.Take(TaskStream::Choice::kUnshared)) return task;
     if (CanOpen(*state)) {
-      if (OpenNext(state)) state->work.notify_all();
+      if (OpenNext(state)) state->idle.NoteChange();
       continue;
     }
     if (auto task = tasks.Take(TaskStream::Choice::kAny)) return task;
     const bool has_untaken = tasks.has_untaken();
     const bool may_grow = !state->failed && tasks.may_grow();
     if (!has_untaken && !NextToOpen(*state) && !may_grow) return nullptr;
-    if (has_untaken && !state->layout.jagged_fields.empty()) state->is_pressed = true;
     const bool for_bytes = AwaitsBytes(*state);
-    ended->reset();
-    WaitForWork(state, for_bytes ? &state->byte_waits : &state->room_waits, lock);
-    if (for_bytes) {
-      // Room for further bytes may be why this thread was woken.
+    if (for_bytes && state->prefetcher->may_advance()) {
       lock->Unlock();
       state->prefetcher->Advance();
       lock->Lock();
+      continue;
     }
+    if (has_untaken && !state->layout.jagged_fields.empty()) state->is_pressed = true;
+    ended->reset();
+    CountWait(state, for_bytes ? &state->byte_waits : &state->room_waits,
+              [&] { state->idle.Wait(lock); });
   }
   return nullptr;
 }
@@ -209,9 +213,11 @@ bool CanOpen(const ReaderState& state) {
   return state.ring.HasRoom(new_batches);
 }
 
-bool LetsThreadGoOn(const ReaderState& state) {
-  return state.failed || state.is_pressed || CanOpen(state) ||
-         (state.spare_waits && !HasEnough(state));
+void WakeAfterTake(ReaderState* state) {
+  if (state->idle.spare_waits() && !HasEnough(*state)) state->idle.WakeSpare();
+  if (!state->failed && !state->is_pressed && !CanOpen(*state)) return;
+  state->is_pressed = false;
+  state->idle.Wake();
 }
 
 namespace {
@@ -222,6 +228,9 @@ void Decode(ReaderState* state, std::unique_ptr<DecodeScratch> scratch, bool is_
   TimedLock lock(&state->mutex, &state->lock_times);
   std::unique_ptr<DecodeTask> ended;
   while (std::unique_ptr<DecodeTask> task = NextTask(state, &lock, &ended, is_spare)) {
+    if (state->idle.has_waiting() && (state->tasks->has_untaken() || CanOpen(*state))) {
+      state->idle.PassOn();
+    }
     const bool is_in_vain = IsInVain(*state, *task);
     lock.Unlock();
     ended.reset();
@@ -250,6 +259,7 @@ void Decode(ReaderState* state, std::unique_ptr<DecodeScratch> scratch, bool is_
       lock.Lock();
     }
   }
+  state->idle.WakeAll();
   // A failure may have left anything in it.
   if (!state->failed) state->scratch->ReturnThread(std::move(scratch));
 }
@@ -262,7 +272,7 @@ void Abandon(ReaderState* state, Error error) {
   constexpr int64_t kBeforeAll = -1;
   state->ring.Fail({state->ring.num_taken(), kBeforeAll, kBeforeAll}, std::move(error));
   state->ring.Close();
-  state->work.notify_all();
+  state->idle.WakeAll();
 }
 
 }  // namespace

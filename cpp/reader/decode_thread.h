@@ -15,8 +15,8 @@ void DecodeUntilDone(ReaderState* state, std::unique_ptr<DecodeScratch> scratch,
 // Called with the state's mutex held. True if the next chunk or window has room.
 bool CanOpen(const ReaderState& state);
 
-// Called with the state's mutex held. True if a waiting thread may have work now that a
-// batch was taken. Waking threads that have none costs two context switches per batch.
-bool LetsThreadGoOn(const ReaderState& state);
+// Called with the state's mutex held, after a batch was taken: wakes a waiting thread
+// that may have work now. Waking one that has none costs two context switches.
+void WakeAfterTake(ReaderState* state);
 
 }  // namespace torchparquet

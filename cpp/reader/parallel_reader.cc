@@ -78,7 +78,7 @@ BatchRing::TakeResult ParallelReader::Next(std::chrono::milliseconds timeout) {
   const std::lock_guard lock(state_->mutex);
   Count(result);
   if (num_batches_ == 1) first_wait_ = state_->consumer_wait.Total({});
-  WakeThreads();
+  WakeAfterTake(state_.get());
   return result;
 }
 
@@ -89,7 +89,7 @@ std::vector<BatchRing::TakeResult> ParallelReader::NextReady(int64_t num_rows,
   if (taken.empty()) return taken;
   const std::lock_guard lock(state_->mutex);
   for (const BatchRing::TakeResult& result : taken) Count(result);
-  WakeThreads();
+  WakeAfterTake(state_.get());
   return taken;
 }
 
@@ -102,14 +102,6 @@ void ParallelReader::Count(const BatchRing::TakeResult& taken) {
   for (size_t i = 0; i < taken.items.size(); ++i) {
     items_bytes_[i] += taken.items[i].num_bytes();
   }
-}
-
-// Requires the state's mutex, so that no thread decides to wait between a batch's leaving
-// and the notification.
-void ParallelReader::WakeThreads() {
-  if (!LetsThreadGoOn(*state_)) return;
-  state_->is_pressed = false;
-  state_->work.notify_all();
 }
 
 // Waits on the consumer's clock, also if an error ends the wait.
@@ -130,7 +122,7 @@ void ParallelReader::Lend(uint8_t* data, int64_t token) {
   CheckProcess();
   const std::lock_guard lock(state_->mutex);
   state_->lent.push_back({.data = data, .slab = {}, .lent_token = token});
-  if (CanOpen(*state_)) state_->work.notify_all();
+  if (CanOpen(*state_)) state_->idle.Wake();
 }
 
 void ParallelReader::Announce(const std::vector<Share>& shares) {
@@ -175,7 +167,7 @@ void ParallelReader::Claim(int64_t number, int64_t position) {
     state.batches.Append(state.latest_claim_rows);
     claims->Add(position);
     state.tasks->Refresh();
-    state.work.notify_all();
+    state.idle.WakeAll();
   }
   if (state.prefetcher != nullptr) state.prefetcher->Advance();
 }
@@ -201,7 +193,7 @@ void ParallelReader::EndClaims(bool drops_last) {
       }
     }
     state.ring.EndAfter(num_batches, last_rows, state.spec.num_tasks());
-    state.work.notify_all();
+    state.idle.WakeAll();
   }
   if (state.prefetcher != nullptr) state.prefetcher->Advance();
 }
@@ -232,8 +224,8 @@ void ParallelReader::AskToStop() {
     const std::lock_guard lock(state.mutex);
     state.stopping = true;
     state.thread_ends.Stop(Clock::now());
+    state.idle.WakeAll();
   }
-  state.work.notify_all();
   if (state.prefetcher != nullptr) state.prefetcher->Stop();
 }
 

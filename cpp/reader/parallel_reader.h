@@ -115,7 +115,6 @@ class ParallelReader {
   void CheckProcess() const;
   BatchRing::TakeResult Take(std::chrono::milliseconds timeout);
   void Count(const BatchRing::TakeResult& taken);
-  void WakeThreads();
   std::vector<int64_t> DeliveredBytes(int64_t num_batches, int64_t num_rows) const;
 
   const pid_t owner_pid_;

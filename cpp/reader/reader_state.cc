@@ -77,7 +77,7 @@ std::unique_ptr<Prefetcher> MakePrefetcher(ReaderState* state) {
                         .num_lanes = state->spec.num_lanes(),
                         .on_ready = [state] {
                           const std::lock_guard lock(state->mutex);
-                          state->work.notify_all();
+                          state->idle.Wake();
                         }});
 }
 

@@ -54,7 +54,7 @@ struct ReaderState {
   std::atomic<bool> stopping{false};
 
   std::mutex mutex;
-  std::condition_variable work;
+  IdleThreads idle;                              // used under mutex
   const std::unique_ptr<Prefetcher> prefetcher;  // null if no file is in a store
   const std::unique_ptr<TaskStream> tasks;       // used under mutex
   std::deque<BatchMemory> lent;                  // guarded by mutex, as all below
@@ -64,8 +64,7 @@ struct ReaderState {
   int64_t latest_claim_rows = 0;
   int64_t unskipped_rows = spec.share.skipped_rows;
   bool failed = false;
-  bool spare_waits = false;  // for the consumer to have less before it
-  bool is_pressed = false;   // tasks wait for memory of variable length
+  bool is_pressed = false;  // tasks wait for memory of variable length
   ReaderCosts costs;
   ConsumerWait consumer_wait;  // written by who is in Next, read under mutex
   RoomWaits room_waits{&consumer_wait};

@@ -92,4 +92,29 @@ void TimedLock::Wait(std::condition_variable* changed) {
   since_ = Clock::now();
 }
 
+void IdleThreads::Wake() {
+  may_find_ = true;
+  work_.notify_one();
+}
+
+void IdleThreads::WakeAll() {
+  may_find_ = true;
+  work_.notify_all();
+  spare_.notify_all();
+}
+
+void IdleThreads::Wait(TimedLock* lock) {
+  may_find_ = false;
+  ++num_waiting_;
+  lock->Wait(&work_);
+  --num_waiting_;
+}
+
+void IdleThreads::WaitAsSpare(TimedLock* lock) {
+  PassOn();  // it may have been woken for a task
+  spare_waits_ = true;
+  lock->Wait(&spare_);
+  spare_waits_ = false;
+}
+
 }  // namespace torchparquet

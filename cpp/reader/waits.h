@@ -107,4 +107,42 @@ class TimedLock {
   Clock::time_point since_;
 };
 
+// The decode threads that have found no task. A change wakes one of them, and each that
+// finds a task the next: n new tasks wake n + 1 threads at most.
+//
+//   change --Wake--> a thread looks --a task is found--> PassOn wakes another thread
+//                                   \--none is---------> Wait, until the next change
+//
+// Threads are alike: if one finds no task, no other would. Only the spare thread waits
+// for the consumer instead, apart from the others. Used under the reader's lock.
+class IdleThreads {
+ public:
+  // There may be a task, or more to ask for, for the thread that calls.
+  void NoteChange() { may_find_ = true; }
+  // There may be for a thread that waits.
+  void Wake();
+  // A thread has found a task, and there may be another one.
+  void PassOn() {
+    if (has_waiting()) work_.notify_one();
+  }
+  // The stream has ended or failed.
+  void WakeAll();
+  // True if a thread waits that may find a task.
+  bool has_waiting() const { return num_waiting_ > 0 && may_find_; }
+  // There was no task.
+  void Wait(TimedLock* lock);
+
+  // The spare thread waits for the consumer to have less before it.
+  void WaitAsSpare(TimedLock* lock);
+  bool spare_waits() const { return spare_waits_; }
+  void WakeSpare() { spare_.notify_one(); }
+
+ private:
+  std::condition_variable work_;
+  std::condition_variable spare_;
+  int64_t num_waiting_ = 0;
+  bool may_find_ = false;
+  bool spare_waits_ = false;
+};
+
 }  // namespace torchparquet

@@ -88,6 +88,7 @@ void Prefetcher::Advance() {
 }
 
 void Prefetcher::AskForAll() {
+  may_advance_ = false;
   if (held_.is_stopped()) return DropAll();
   {
     const std::lock_guard announce_lock(announce_);
@@ -294,6 +295,7 @@ void Prefetcher::WhenOver(const std::shared_ptr<Fetch>& fetch, int64_t file,
     if (told == nullptr) return;
     if (is_kept) told->KeepInCache(begun);
     told->held_.End(file, begun.blocks, begun.request.get());
+    told->may_advance_ = true;
     told->parts_.on_ready();
   });
 }
@@ -311,6 +313,7 @@ void Prefetcher::KeepInCache(const HeldBlocks::Begun& begun) {
       const std::lock_guard lock(signal->mutex);
       if (signal->prefetcher == nullptr) return;
       signal->prefetcher->held_.Release(request.get());
+      signal->prefetcher->may_advance_ = true;
       signal->prefetcher->parts_.on_ready();
     });
   } catch (...) {
@@ -324,11 +327,17 @@ bool Prefetcher::IsFetched(const ReadStep& step, int64_t column) const {
          !parts_.columns[static_cast<size_t>(column)].paths.empty();
 }
 
-bool Prefetcher::IsReady(const ReadStep& step, int64_t column, bool others_run) {
-  if (!IsFetched(step, column)) return true;
-  // Set before the look at the count: a call that ends after it sees this.
-  if (!others_run) is_awaited_ = true;
-  return held_.IsReady(step, column, others_run || num_asked_ > 0);
+bool Prefetcher::IsAsking() {
+  // Set before the look at the count: a call that ends after it sees this. If none is
+  // under way, no end is awaited, or its end would wake threads that wait for bytes.
+  is_awaited_ = true;
+  if (num_asked_ > 0) return true;
+  is_awaited_ = false;
+  return false;
+}
+
+bool Prefetcher::IsReady(const ReadStep& step, int64_t column, bool others_run) const {
+  return !IsFetched(step, column) || held_.IsReady(step, column, others_run);
 }
 
 void Prefetcher::Done(const ReadStep& step, int64_t column) {

@@ -48,8 +48,8 @@ class Prefetcher {
     int64_t budget_bytes = 0;
     int64_t num_lanes = 1;  // whose steps are read side by side
     int64_t max_block_bytes = kMaxBlockBytes;
-    // Called when tasks may have become ready, on threads of the fetcher and on those
-    // that call the prefetcher.
+    // Called when tasks may have become ready or more can be asked for, on threads of the
+    // fetcher and on those that call the prefetcher.
     std::function<void()> on_ready;
   };
   explicit Prefetcher(Parts parts);
@@ -60,10 +60,15 @@ class Prefetcher {
   // Asks for what the budget has room for. May wait for footers. Returns at once if a
   // call is under way, on any thread: that one then looks again. Call it without locks.
   void Advance();
+  // True if a call of Advance may find room that the last one did not.
+  bool may_advance() const { return may_advance_; }
+  // True while a call of Advance is under way. Its end is told by `on_ready`, since tasks
+  // may wait for what it asks for.
+  bool IsAsking();
   // True if a task would not wait for bytes. Also if nothing would ever make it ready:
   // what the budget had no room for is read by the task itself. `others_run` says that
-  // other tasks, which may free room, are running.
-  bool IsReady(const ReadStep& step, int64_t column, bool others_run);
+  // other tasks are running, which may free room, or that the prefetcher is asking.
+  bool IsReady(const ReadStep& step, int64_t column, bool others_run) const;
   // True once nothing is left to ask for.
   bool has_asked_for_all() const { return has_asked_for_all_; }
   // Tells what the reader after this one will read first. Asks for that when nothing else
@@ -134,8 +139,9 @@ class Prefetcher {
   std::mutex announce_;
   // Not looked at yet; guarded by announce_.
   std::vector<std::vector<ReadStep>> announced_;
-  // A thread was told that its task is not ready, which the call under way may change.
+  // A thread was told that a call is under way.
   std::atomic<bool> is_awaited_ = false;
+  std::atomic<bool> may_advance_ = false;
   // Calls of Advance that are not answered yet; 0 if none is under way. The call that
   // makes it 1 goes on, and alone uses all below. It is no lock, as nobody waits for it.
   std::atomic<int64_t> num_asked_ = 0;

@@ -110,9 +110,10 @@ ReadStep StepWithRows(const ReaderSpec& spec, const Chunk& chunk) {
 std::function<bool(const Chunk&, int64_t index)> ReadyTasks(const TaskContext& context,
                                                             int64_t num_running) {
   if (context.prefetcher == nullptr) return nullptr;
-  return [&context, num_running](const Chunk& chunk, int64_t index) {
+  const bool others_run = num_running > 0 || context.prefetcher->IsAsking();
+  return [&context, others_run](const Chunk& chunk, int64_t index) {
     if (KindOfTask(*context.spec, index) != TaskKind::kColumn) return true;
-    return context.prefetcher->IsReady(StepOf(chunk), index, num_running > 0);
+    return context.prefetcher->IsReady(StepOf(chunk), index, others_run);
   };
 }
 

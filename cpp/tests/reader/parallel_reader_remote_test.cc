@@ -126,6 +126,25 @@ TEST_CASE("every byte is fetched once, and only those of columns that are read")
   CHECK(store->stats().bytes_received == column_bytes + footer_bytes);
 }
 
+TEST_CASE("threads that wait for bytes wait still") {
+  const DataSet data(
+      {.columns = Columns(), .row_group_rows = std::vector<int64_t>(40, 500)}, 1);
+  for (const int64_t num_chunks : {0, 3}) {
+    const auto store = std::make_shared<Store>();
+    ReaderParts spec = SpecIn(data, store, 500, 8);
+    if (num_chunks > 0) SetWindows(&spec.share, num_chunks);
+    // Its footer first.
+    spec.files->Open(0, std::make_shared<RemoteReads>(store));
+    store->Stall();
+    ParallelReader reader{ReaderSpec(spec)};
+    CHECK(reader.Next(std::chrono::milliseconds(200)).status ==
+          BatchRing::TakeStatus::kTimedOut);
+    // Each looks once or twice, and once more for others that begin. Threads that woke
+    // one another would have waited some thousand times by now.
+    CHECK(reader.stats().num_waits <= 64);
+  }
+}
+
 TEST_CASE("bytes are asked for ahead, in the order of the plan") {
   const DataSet data(
       {.columns = {{"a", "int64"}}, .row_group_rows = std::vector<int64_t>(40, 500)}, 1);

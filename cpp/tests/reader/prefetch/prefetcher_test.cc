@@ -308,10 +308,10 @@ TEST_CASE("nobody waits for a thread that waits for a footer, and it wakes the o
     for (int column = 0; column < 2; ++column) prefetcher.Done(step, column);
   }
   // The other thread may ask for the bytes.
-  CHECK_FALSE(prefetcher.IsReady(setting.steps[5], 0, /*others_run=*/false));
+  CHECK_FALSE(prefetcher.IsReady(setting.steps[5], 0, prefetcher.IsAsking()));
   allowed.set_value();
   other.join();
-  CHECK(prefetcher.IsReady(setting.steps[5], 0, /*others_run=*/false));
+  CHECK(prefetcher.IsReady(setting.steps[5], 0, prefetcher.IsAsking()));
   CHECK(setting.num_ready == 1);  // not by a fetch: nothing was left to ask for
 }
 
