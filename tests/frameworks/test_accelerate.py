@@ -11,7 +11,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from tests.frameworks.jobs.recorded import check_killed_and_resumed, dataset_of, ids_of, stream_of
-from tests.frameworks.jobs.running import torchrun
+from tests.frameworks.jobs.running import run, torchrun
 from torchparquet import mix
 
 accelerate = pytest.importorskip("accelerate")
@@ -139,3 +139,8 @@ def test_it_needs_an_accelerator(data: Any) -> None:
 def test_two_processes_killed_and_resumed(tmp_path: Path, data: Any) -> None:
     """Saved after step 18, when no gradients are accumulated: those are in no checkpoint."""
     check_killed_and_resumed(partial(torchrun, 2, JOB), data, tmp_path, saved=18, kill=21)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_an_evaluation_counts_each_row_once(tmp_path: Path, data: Any, num_ranks: int) -> None:
+    run(torchrun(num_ranks, JOB.parent / "accelerate_evaluate.py", data), tmp_path)
