@@ -51,6 +51,7 @@ MODULES = {
     "dataloader.md": ["torchdata"],
     "trees.md": ["xgboost", "lightgbm"],
     "jax.md": ["jax"],
+    "porting.md": ["datasets"],
 }
 
 
