@@ -73,6 +73,43 @@ def test_batches_that_are_skipped_are_not_read(accelerator: Any, data: Any) -> N
     assert ids_of(loader) == wanted[1]
 
 
+@pytest.mark.parametrize("stopping", ["first_exhausted", "all_exhausted", "repeat"])
+@pytest.mark.parametrize("num_skipped", [1, 7, 30])
+def test_skipped_batches_of_a_mix_are_not_read(
+    accelerator: Any, data: Any, stopping: Any, num_skipped: int
+) -> None:
+    """Of a mix of a mix, in whose epoch one data set ends, or begins again, within 30 batches."""
+    read: list[list[int]] = []
+
+    def note(batch: dict[str, Any]) -> dict[str, Any]:
+        read.append(batch["row.id"].tolist())
+        return batch
+
+    def mixed() -> Any:
+        one, two, three = (dataset_of(data, seed=seed, transform=note) for seed in range(3))
+        inner = mix([one, two], weights=[3, 1], stopping=stopping)
+        return mix([inner, three], weights=[1, 2], stopping=stopping)
+
+    plain = mixed()
+    wanted = [ids_of(plain) for _ in range(2)]
+    assert len(wanted[0]) > 30
+    loader = accelerator.prepare(ParquetLoader(mixed()))
+    read.clear()
+    rest = ids_of(accelerate.skip_first_batches(loader, num_skipped))
+    assert rest == wanted[0][num_skipped:] == read
+    assert ids_of(loader) == wanted[1]
+
+
+def test_skipped_batches_of_mixed_rows_are_dropped(accelerator: Any, data: Any) -> None:
+    def mixed() -> Any:
+        parts = [dataset_of(data, seed=seed) for seed in range(2)]
+        return mix(parts, within_batch=True, batch_size=16)
+
+    (wanted,) = [ids_of(mixed())]
+    loader = accelerator.prepare(ParquetLoader(mixed()))
+    assert ids_of(accelerate.skip_first_batches(loader, 7)) == wanted[7:]
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_states_count_what_was_delivered(
     accelerator: Any, tmp_path: Path, data: Any, num_workers: int
