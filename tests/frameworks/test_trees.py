@@ -163,6 +163,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"columns": {"x": "x0"}}, re.escape('such as columns={"x": ["x0", "x1"]}')),
     ({"columns": ["x0"]}, "a batch has no 'x': it has 'x0'"),
     ({"columns": {"x": Column(FEATURES, dtype="bfloat16")}}, "read it as float32"),
+    ({"transform": lambda batch: {"x": batch["x"].to("meta")}}, "one on meta: leave out device="),
 ]
 REFUSED_BY_LIGHTGBM: list[tuple[dict[str, Any], str]] = [
     ({"batch_size": None}, "batch_size=N rows, got None"),
