@@ -41,8 +41,10 @@ struct InFlightBatch {
 
   BatchMemory memory;
   int64_t num_rows;
-  int64_t number = 0;                  // in the stream
-  std::atomic<int64_t> missing_cells;  // (row, column) pairs that are not written yet
+  int64_t number = 0;  // in the stream
+  // (row, column) pairs that are not written yet. Each column's task counts it down: in
+  // another cache line than what each reads above.
+  alignas(64) std::atomic<int64_t> missing_cells;
   std::atomic<bool> is_complete{false};
   std::mutex jagged_mutex;
   std::vector<JaggedColumn> jagged;  // guarded by jagged_mutex until the last cell

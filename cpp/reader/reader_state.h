@@ -50,10 +50,10 @@ struct ReaderState {
   BatchRing ring;
 
   // Set under mutex, so that no thread misses it before it waits; read without it
-  // in the middle of a task.
-  std::atomic<bool> stopping{false};
+  // in the middle of a task, so in another cache line than what each task writes to.
+  alignas(64) std::atomic<bool> stopping{false};
 
-  std::mutex mutex;
+  alignas(64) std::mutex mutex;
   IdleThreads idle;                              // used under mutex
   const std::unique_ptr<Prefetcher> prefetcher;  // null if no file is in a store
   const std::unique_ptr<TaskStream> tasks;       // used under mutex
