@@ -65,6 +65,11 @@ struct FailureKey {
 // The batches in flight, in plan order. Producers open a batch, fill its cells from any
 // number of threads and count them down. The consumer takes complete batches from the
 // front. A failure is raised when all batches before it have been taken. Thread-safe.
+//
+//   Open --> in flight --CountDown to 0--> complete --Take, at the front--> taken
+//
+//   Fail, any number of times: the least key counts --Close--> final: Take throws it,
+//                                                     once all before it are taken
 class BatchRing {
  public:
   // `num_batches` is the length of the whole stream, or the most that it may have.

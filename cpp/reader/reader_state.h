@@ -26,6 +26,13 @@
 namespace torchparquet {
 
 // Shared by the threads of a reader.
+//
+//   reading --a task or an opening fails--> failed: only what comes before the failure is
+//      |                                      opened and run
+//      |                                      |
+//      +--no task is left--> threads end <----+--and none before it: the ring is closed
+//
+// Stop leads from any of these to the end: running tasks stop at their next batch.
 struct ReaderState {
   ReaderState(ReaderSpec reader_spec, ReaderMemory offered);
   TaskContext context();

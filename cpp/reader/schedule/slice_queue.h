@@ -50,6 +50,15 @@ struct SliceTask {
 
 // The open slices, in plan order, and the column readers that go from slice to slice of a
 // chunk. Used under one lock.
+//
+// A task:                untaken --Take--> runs --Finish--> done
+//                           ^               |
+//                           +-----Pause-----+  keeps its own reader if there is room
+//
+// Its reader at Finish:  idle, until the column's next slice takes it
+//                        given up, if there is no room: that slice begins anew in the
+//                          page whose place is kept
+//                        buffers alone, after the chunk's last slice: for any column
 class SliceQueue {
  public:
   // Idle readers and spare buffers hold at most `max_held_bytes`. Anything beyond is
