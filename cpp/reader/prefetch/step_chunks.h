@@ -10,11 +10,14 @@
 #include "files/row_selection.h"
 #include "files/stored_column.h"
 #include "reader/prefetch/fetch_plan.h"
+#include "remote/blocks/remote_blocks.h"
 
 namespace torchparquet {
 
 // Rows of one row group that are read together.
 struct ReadStep {
+  StepPlace place() const { return {file, row_group, begin}; }
+
   int64_t file = 0;
   int64_t row_group = 0;
   int64_t num_rows = 0;

@@ -1,7 +1,6 @@
 #include "reader/prefetch/steps_ahead.h"
 
 #include "remote/blocks/remote_file.h"
-#include "remote/transport/fetch.h"
 
 namespace torchparquet {
 namespace {
@@ -12,10 +11,10 @@ constexpr size_t kMaxFootersAhead = 64;
 }  // namespace
 
 StepsAhead::StepsAhead(std::shared_ptr<ReaderFiles> files,
-                       std::shared_ptr<RemoteReads> reads,
+                       std::shared_ptr<RemoteBlocks> blocks,
                        std::vector<StoredColumn> columns, NextSteps next_steps)
     : files_(std::move(files)),
-      reads_(std::move(reads)),
+      blocks_(std::move(blocks)),
       columns_(std::move(columns)),
       next_steps_(std::move(next_steps)) {}
 
@@ -44,24 +43,18 @@ std::optional<std::vector<ReadStep>> StepsAhead::Take() {
 std::vector<ChunkBytes> StepsAhead::Chunks(const ReadStep& step) {
   AskForIndexes(step);
   auto chunks = ChunksOf(step, files_.get(), columns_, /*reads_indexes=*/true);
-  DropIndexes(step);
-  DropFooter(step.file);
+  indexes_.erase({step.file, step.row_group});
+  footers_.erase(step.file);  // the file is open, or was found to be none
   return std::move(chunks).value_or(std::vector<ChunkBytes>());
 }
 
 void StepsAhead::AskForFooter(int64_t file) {
-  if (!files_->is_remote(file) || files_->has_footer(file)) return;
+  if (!files_->is_remote(file) || files_->has_footer(file) || footers_.contains(file)) {
+    return;
+  }
   const auto& object = files_->remote(file);
   const ByteRange end = RemoteFile::FooterRange(*object);
-  if (end.num_bytes == 0 || !footers_.insert(file).second) return;
-  reads_->Hold(std::make_shared<Fetch>(object, end), {end});
-}
-
-// Once the file is open, or was found to be none.
-void StepsAhead::DropFooter(int64_t file) {
-  if (footers_.erase(file) == 0) return;
-  const auto& object = files_->remote(file);
-  reads_->Drop(*object, RemoteFile::FooterRange(*object).offset);
+  if (end.num_bytes > 0) footers_[file] = blocks_->Hold(object, end);
 }
 
 // Of row groups of which only parts are read.
@@ -70,15 +63,7 @@ void StepsAhead::AskForIndexes(const ReadStep& step) {
   if (!files_->is_remote(step.file) || indexes_.contains(place)) return;
   const ByteRange range = IndexesOf(step, files_.get(), columns_);
   if (range.num_bytes == 0) return;
-  indexes_[place] = range;
-  reads_->Hold(std::make_shared<Fetch>(files_->remote(step.file), range), {range});
-}
-
-void StepsAhead::DropIndexes(const ReadStep& step) {
-  const auto found = indexes_.find({step.file, step.row_group});
-  if (found == indexes_.end()) return;
-  reads_->Drop(*files_->remote(step.file), found->second.offset);
-  indexes_.erase(found);
+  indexes_[place] = blocks_->Hold(files_->remote(step.file), range);
 }
 
 }  // namespace torchparquet

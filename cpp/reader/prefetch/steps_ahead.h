@@ -6,14 +6,12 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
-#include "base/byte_range.h"
 #include "files/parquet_files.h"
 #include "reader/prefetch/step_chunks.h"
-#include "remote/blocks/remote_reads.h"
+#include "remote/blocks/remote_blocks.h"
 
 namespace torchparquet {
 
@@ -25,7 +23,7 @@ using NextSteps = std::function<std::optional<std::vector<ReadStep>>()>;
 // trip. Used by one thread at a time.
 class StepsAhead {
  public:
-  StepsAhead(std::shared_ptr<ReaderFiles> files, std::shared_ptr<RemoteReads> reads,
+  StepsAhead(std::shared_ptr<ReaderFiles> files, std::shared_ptr<RemoteBlocks> blocks,
              std::vector<StoredColumn> columns, NextSteps next_steps);
 
   // The next steps, as NextSteps tells.
@@ -38,17 +36,15 @@ class StepsAhead {
   using GroupPlace = std::pair<int64_t, int64_t>;  // file and row group
 
   void AskForFooter(int64_t file);
-  void DropFooter(int64_t file);
   void AskForIndexes(const ReadStep& step);
-  void DropIndexes(const ReadStep& step);
 
   const std::shared_ptr<ReaderFiles> files_;
-  const std::shared_ptr<RemoteReads> reads_;
+  const std::shared_ptr<RemoteBlocks> blocks_;
   const std::vector<StoredColumn> columns_;
   const NextSteps next_steps_;
   std::deque<std::vector<ReadStep>> upcoming_;
-  std::set<int64_t> footers_;                // asked for
-  std::map<GroupPlace, ByteRange> indexes_;  // asked for
+  std::map<int64_t, RemoteBlocks::Pin> footers_;     // by file
+  std::map<GroupPlace, RemoteBlocks::Pin> indexes_;  // of row groups
   bool is_at_end_ = false;
 };
 

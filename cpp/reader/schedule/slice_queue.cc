@@ -37,7 +37,7 @@ void SliceQueue::Push(OpenSlice slice) {
 
 std::optional<SliceTask> SliceQueue::Take(Choice choice,
                                           const std::optional<Pressure>& pressure,
-                                          const IsReady& is_ready) {
+                                          bool may_await) {
   ++num_takes_;
   for (auto place = first_open_; place != entries_.end(); ++place) {
     Entry& entry = *place;
@@ -47,7 +47,7 @@ std::optional<SliceTask> SliceQueue::Take(Choice choice,
       const bool is_alone = choice == Choice::kUnshared || has_long_pages_[i];
       if (is_alone && entry.chunk->columns[i].num_running > 0) continue;
       if (pressure && MustWait(entry, index, *pressure)) continue;
-      if (is_ready && MustAwaitBytes(&entry, index, is_ready)) continue;
+      if (!may_await && AwaitsBytes(&entry, i)) continue;
       return TakeFrom(&entry, index);
     }
   }
@@ -56,11 +56,11 @@ std::optional<SliceTask> SliceQueue::Take(Choice choice,
 
 // Bytes may come at any moment. A column that was not ready in one slice is not looked at
 // in later ones, since slices of a column are taken in order.
-bool SliceQueue::MustAwaitBytes(Entry* entry, int64_t index,
-                                const IsReady& is_ready) const {
-  Column& column = entry->chunk->columns[static_cast<size_t>(index)];
+bool SliceQueue::AwaitsBytes(Entry* entry, size_t index) const {
+  if (index >= entry->handles.size()) return false;
+  Column& column = entry->chunk->columns[index];
   if (column.unready_at == num_takes_) return true;
-  if (is_ready(entry->slice.chunk, index)) return false;
+  if (RemoteBlocks::IsReady(entry->handles[index])) return false;
   column.unready_at = num_takes_;
   return true;
 }
@@ -103,6 +103,7 @@ SliceTask SliceQueue::TakeFrom(Entry* entry, int64_t index) {
   ++column.num_running;
   column.last_taken = entry->slice.ends_chunk;
   SliceTask task{.slice = entry, .index = index};
+  if (i < entry->handles.size()) task.handle = std::move(entry->handles[i]);
   if (const auto found = entry->paused.find(index); found != entry->paused.end()) {
     Paused& paused = found->second;
     task.num_spans_done = paused.num_spans_done;
@@ -150,9 +151,11 @@ SliceTask SliceQueue::Pause(SliceTask task) {
                 .reader = nullptr,
                 .place = task.reader->place()};
   Learn(task, &column);
+  const auto i = static_cast<size_t>(task.index);
+  if (i < entry.handles.size()) entry.handles[i] = std::move(task.handle);
   if (Hold(*task.reader)) paused.reader = std::move(task.reader);
   entry.paused.emplace(task.index, std::move(paused));
-  entry.taken[static_cast<size_t>(task.index)] = false;
+  entry.taken[i] = false;
   entry.first_untaken = std::min(entry.first_untaken, task.index);
   if (first_open_ == entries_.end() || entry.number < first_open_->number) {
     first_open_ = entry.place;

@@ -107,14 +107,15 @@ ReadStep StepWithRows(const ReaderSpec& spec, const Chunk& chunk) {
   return step;
 }
 
-std::function<bool(const Chunk&, int64_t index)> ReadyTasks(const TaskContext& context,
-                                                            int64_t num_running) {
-  if (context.prefetcher == nullptr) return nullptr;
-  const bool others_run = num_running > 0 || context.prefetcher->IsAsking();
-  return [&context, others_run](const Chunk& chunk, int64_t index) {
-    if (KindOfTask(*context.spec, index) != TaskKind::kColumn) return true;
-    return context.prefetcher->IsReady(StepOf(chunk), index, others_run);
-  };
+bool MayAwaitBytes(const TaskContext& context, int64_t num_running) {
+  return context.prefetcher == nullptr ||
+         (num_running == 0 && context.prefetcher->is_idle());
+}
+
+std::vector<RemoteBlocks::Handle> OpenHandles(const TaskContext& context,
+                                              const Chunk& chunk) {
+  if (context.prefetcher == nullptr) return {};
+  return context.prefetcher->Open(StepOf(chunk));
 }
 
 std::unique_ptr<ColumnReader> OpenTaskReader(const TaskContext& context, int64_t index,
