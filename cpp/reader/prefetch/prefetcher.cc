@@ -16,9 +16,6 @@ constexpr int64_t kCachedBytesAhead = int64_t{16} << 20;
 
 Prefetcher::Prefetcher(Parts parts)
     : parts_(std::move(parts)),
-      memory_(parts_.memory != nullptr
-                  ? parts_.memory
-                  : std::make_shared<BufferPool>(parts_.budget_bytes)),
       steps_ahead_(parts_.files, parts_.blocks, parts_.columns, parts_.next_steps) {
   parts_.blocks->Listen(parts_.on_ready, [this] { Advance(); });
   TakeCarried();
@@ -88,7 +85,7 @@ bool Prefetcher::HasRoomFor(int64_t num_bytes) const {
 
 std::shared_ptr<Fetch> Prefetcher::MakeFetch(const Waiting& waiting) const {
   return std::make_shared<Fetch>(parts_.files->remote(waiting.file), waiting.fetch.range,
-                                 memory_);
+                                 parts_.memory);
 }
 
 // All of a step in requests over neighbouring columns, if the budget has room for that.
@@ -147,7 +144,7 @@ std::vector<Prefetcher::Waiting> Prefetcher::Requests(StepBlocks blocks) {
 
 void Prefetcher::Announce(std::vector<std::vector<ReadStep>> steps) {
   // Blocks in the cache are near enough.
-  if (parts_.carried != nullptr && parts_.blocks->cached() == nullptr) {
+  if (parts_.blocks->cached() == nullptr) {
     const std::lock_guard announce_lock(announce_);
     std::ranges::move(steps, std::back_inserter(announced_));
   }
@@ -214,7 +211,6 @@ void Prefetcher::AskForNext() {
 
 // Takes the fetches that the reader before left here.
 void Prefetcher::TakeCarried() {
-  if (parts_.carried == nullptr) return;
   CarriedFetches::All all = parts_.carried->Take();
   carried_steps_ = all.num_steps;
   for (CarriedFetches::Carried& carried : all.fetches) {

@@ -14,7 +14,6 @@
 #include "files/parquet_files.h"
 #include "reader/prefetch/carried_fetches.h"
 #include "reader/prefetch/fetch_plan.h"
-#include "reader/prefetch/step_chunks.h"
 #include "reader/prefetch/steps_ahead.h"
 #include "remote/blocks/remote_blocks.h"
 
@@ -30,10 +29,9 @@ class Prefetcher {
     std::shared_ptr<RemoteBlocks> blocks;
     std::vector<StoredColumn> columns;  // by their number among tasks
     NextSteps next_steps;
-    // Come from the reader before, and go to the one after. Null if there is none.
-    std::shared_ptr<CarriedFetches> carried = nullptr;
-    // Of what is fetched; null for memory of its own.
-    std::shared_ptr<BufferPool> memory = nullptr;
+    // Come from the reader before, and go to the one after.
+    std::shared_ptr<CarriedFetches> carried;
+    std::shared_ptr<BufferPool> memory;  // of what is fetched
     int64_t budget_bytes = 0;
     int64_t num_lanes = 1;  // whose steps are read side by side
     int64_t max_block_bytes = kMaxBlockBytes;
@@ -87,8 +85,6 @@ class Prefetcher {
   void TakeCarried();
 
   const Parts parts_;
-  const std::shared_ptr<BufferPool> memory_;
-
   std::mutex announce_;
   // Not looked at yet; guarded by announce_.
   std::vector<std::vector<ReadStep>> announced_;

@@ -10,10 +10,33 @@
 #include <vector>
 
 #include "files/parquet_files.h"
-#include "reader/prefetch/step_chunks.h"
+#include "files/row_selection.h"
+#include "files/stored_column.h"
+#include "reader/prefetch/fetch_plan.h"
 #include "remote/blocks/remote_blocks.h"
 
 namespace torchparquet {
+
+// Rows of one row group that are read together.
+struct ReadStep {
+  StepPlace place() const { return {file, row_group, begin}; }
+
+  int64_t file = 0;
+  int64_t row_group = 0;
+  int64_t num_rows = 0;
+  int64_t begin = 0;  // of the planned rows, which may be read in several steps
+  // From the first row to the last, as they are stored; empty for the whole row group.
+  RowRun rows = {};
+  std::shared_ptr<const RowSelection> selection = nullptr;  // of them; null for all
+};
+
+// The chunks of these columns that the step reads, and which parts of them, as far as
+// offset indexes tell that were read before or, with `reads_indexes`, are read now.
+// Nothing where that cannot be told: its tasks find the error again, and name its place.
+// May wait for a footer.
+std::optional<std::vector<ChunkBytes>> ChunksOf(const ReadStep& step, ReaderFiles* files,
+                                                const std::vector<StoredColumn>& columns,
+                                                bool reads_indexes);
 
 // Steps that are read at once, column by column if there are several. Nothing at the end,
 // and none where more may come later.

@@ -73,6 +73,13 @@ void WriteRowIds(const Chunk& chunk, const RowSelection* selection, int64_t firs
   }
 }
 
+ReadStep StepOf(const Chunk& chunk) {
+  return {.file = chunk.file,
+          .row_group = chunk.rows.row_group,
+          .num_rows = chunk.rows.num_rows,
+          .begin = chunk.planned_begin};
+}
+
 }  // namespace
 
 void WriteGenerated(TaskKind kind, const Chunk& chunk, const RowSelection* selection,
@@ -85,13 +92,6 @@ void WriteGenerated(TaskKind kind, const Chunk& chunk, const RowSelection* selec
   } else {
     std::memset(segment.values, chunk.valid, static_cast<size_t>(segment.num_rows));
   }
-}
-
-ReadStep StepOf(const Chunk& chunk) {
-  return {.file = chunk.file,
-          .row_group = chunk.rows.row_group,
-          .num_rows = chunk.rows.num_rows,
-          .begin = chunk.planned_begin};
 }
 
 ReadStep StepWithRows(const ReaderSpec& spec, const Chunk& chunk) {

@@ -55,8 +55,7 @@ bool MayAwaitBytes(const TaskContext& context, int64_t num_running);
 // Handles for the bytes of a chunk by stored column; empty for a file in no store.
 std::vector<RemoteBlocks::Handle> OpenHandles(const TaskContext& context,
                                               const Chunk& chunk);
-ReadStep StepOf(const Chunk& chunk);
-// The same with the rows that are read.
+// The step of a chunk, with the rows that are read.
 ReadStep StepWithRows(const ReaderSpec& spec, const Chunk& chunk);
 
 // Opens a reader for a stored column of the chunk at `place`. Takes `buffers` if it opens

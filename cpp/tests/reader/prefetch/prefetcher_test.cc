@@ -62,6 +62,7 @@ struct Setting {
                           .columns = {{{"a"}}, {{"b"}}},
                           .next_steps = order,
                           .carried = carried,
+                          .memory = std::make_shared<BufferPool>(budget_bytes),
                           .budget_bytes = budget_bytes,
                           .max_block_bytes = max_block_bytes,
                           .on_ready = [this] { ++num_ready; }});
@@ -298,6 +299,8 @@ TEST_CASE("footers of files to come are asked for together, and once") {
                            if (next == 20) return std::nullopt;
                            return std::vector{ReadStep{next++, 0, 100}};
                          },
+                         .carried = std::make_shared<CarriedFetches>(),
+                         .memory = std::make_shared<BufferPool>(1 << 20),
                          .budget_bytes = 1 << 20,
                          .on_ready = [] {}});
   store->Stall();
