@@ -89,11 +89,11 @@ void CheckNoSummary(std::string_view path) {
 }  // namespace
 
 Footer ReadFooter(const PlannedFile& planned, FooterParts parts, KnownSchemas* known,
-                  std::shared_ptr<RemoteReads> reads) {
+                  std::shared_ptr<RemoteBlocks> blocks) {
   Footer footer;
   try {
     CheckNoSummary(planned.path);
-    auto source = OpenSource(planned, std::move(reads));
+    auto source = OpenSource(planned, std::move(blocks));
     const FooterBytes bytes(*source);
     footer.identity = source->identity();
     footer.digest = bytes.Digest();

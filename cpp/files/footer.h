@@ -37,9 +37,9 @@ struct Footer {
 };
 
 // Reads one file's footer. `known` are schemas of others, and becomes those of this one
-// too. A file in a store is read through `reads`. Whatever is wrong with the file stands
+// too. A file in a store is read through `blocks`. Whatever is wrong with the file stands
 // in the result.
 Footer ReadFooter(const PlannedFile& planned, FooterParts parts, KnownSchemas* known,
-                  std::shared_ptr<RemoteReads> reads = nullptr);
+                  std::shared_ptr<RemoteBlocks> blocks = nullptr);
 
 }  // namespace torchparquet

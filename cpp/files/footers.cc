@@ -10,8 +10,8 @@
 
 #include "files/footer.h"
 #include "format/known_schemas.h"
+#include "remote/blocks/remote_blocks.h"
 #include "remote/blocks/remote_file.h"
-#include "remote/blocks/remote_reads.h"
 
 namespace torchparquet {
 namespace {
@@ -72,31 +72,31 @@ class FileEnds {
   static constexpr size_t kMaxInFlight = 256;
 
   FileEnds(const std::vector<PlannedFile>& files, FootersStop* stop)
-      : files_(files), stop_(stop), reads_(files.size()) {}
+      : files_(files), stop_(stop), blocks_(files.size()) {}
 
   // Null for a file that is in no store. Asks for the ends of the following files too.
-  std::shared_ptr<RemoteReads> Of(size_t file) {
+  std::shared_ptr<RemoteBlocks> Of(size_t file) {
     const std::lock_guard lock(mutex_);
     for (; next_ < std::min(files_.size(), file + kMaxInFlight); ++next_) Ask(next_);
-    return std::move(reads_[file]);
+    return std::move(blocks_[file]);
   }
 
  private:
   void Ask(size_t number) {
     const PlannedFile& file = files_[number];
     if (file.remote == nullptr) return;
-    reads_[number] = std::make_shared<RemoteReads>(file.fetcher);
-    if (stop_ != nullptr && !stop_->Add(reads_[number])) reads_[number]->Stop();
+    blocks_[number] = std::make_shared<RemoteBlocks>(file.fetcher);
+    if (stop_ != nullptr && !stop_->Add(blocks_[number])) blocks_[number]->Stop();
     const ByteRange end = RemoteFile::FooterRange(*file.remote);
     if (end.num_bytes == 0) return;
-    reads_[number]->Hold(std::make_shared<Fetch>(file.remote, end), {end});
+    static_cast<void>(blocks_[number]->Hold(file.remote, end).release());  // to its end
   }
 
   const std::vector<PlannedFile>& files_;
   FootersStop* const stop_;
   std::mutex mutex_;
-  size_t next_ = 0;                                  // guarded by mutex_
-  std::vector<std::shared_ptr<RemoteReads>> reads_;  // guarded by mutex_
+  size_t next_ = 0;                                    // guarded by mutex_
+  std::vector<std::shared_ptr<RemoteBlocks>> blocks_;  // guarded by mutex_
 };
 
 // Not std::jthread, which not every C++ library has.
@@ -114,21 +114,21 @@ struct JoinedThreads {
 }  // namespace
 
 void FootersStop::Stop() {
-  std::vector<std::shared_ptr<RemoteReads>> reads;
+  std::vector<std::shared_ptr<RemoteBlocks>> blocks;
   {
     const std::lock_guard lock(mutex_);
     is_stopped_ = true;
-    reads.swap(reads_);
+    blocks.swap(blocks_);
   }
-  for (const auto& one : reads) one->Stop();
+  for (const auto& one : blocks) one->Stop();
 }
 
-bool FootersStop::Add(const std::shared_ptr<RemoteReads>& reads) {
+bool FootersStop::Add(const std::shared_ptr<RemoteBlocks>& blocks) {
   const std::lock_guard lock(mutex_);
   if (is_stopped()) return false;
   // Those that are over hold no fetch.
-  std::erase_if(reads_, [](const auto& held) { return held.use_count() == 1; });
-  reads_.push_back(reads);
+  std::erase_if(blocks_, [](const auto& held) { return held.use_count() == 1; });
+  blocks_.push_back(blocks);
   return true;
 }
 

@@ -9,7 +9,7 @@
 #include "files/footer.h"
 #include "files/parquet_file.h"
 #include "format/schema.h"
-#include "remote/blocks/remote_reads.h"
+#include "remote/blocks/remote_blocks.h"
 
 namespace torchparquet {
 
@@ -49,13 +49,13 @@ class FootersStop {
   // From now on, no footer is read.
   void Stop();
   bool is_stopped() const { return is_stopped_.load(std::memory_order_relaxed); }
-  // Adds reads that Stop ends. False if it was called.
-  bool Add(const std::shared_ptr<RemoteReads>& reads);
+  // Adds blocks that Stop ends. False if it was called.
+  bool Add(const std::shared_ptr<RemoteBlocks>& blocks);
 
  private:
   std::mutex mutex_;
-  std::atomic<bool> is_stopped_ = false;             // written under mutex_
-  std::vector<std::shared_ptr<RemoteReads>> reads_;  // guarded by mutex_
+  std::atomic<bool> is_stopped_ = false;               // written under mutex_
+  std::vector<std::shared_ptr<RemoteBlocks>> blocks_;  // guarded by mutex_
 };
 
 // Reads the footers of `files` on `num_threads` threads, which end before it returns.

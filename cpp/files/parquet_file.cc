@@ -14,10 +14,10 @@
 namespace torchparquet {
 
 std::unique_ptr<const Source> OpenSource(const PlannedFile& planned,
-                                         std::shared_ptr<RemoteReads> reads) {
+                                         std::shared_ptr<RemoteBlocks> blocks) {
   if (planned.remote != nullptr) {
-    if (reads == nullptr) reads = std::make_shared<RemoteReads>(planned.fetcher);
-    return std::make_unique<RemoteFile>(planned.remote, std::move(reads),
+    if (blocks == nullptr) blocks = std::make_shared<RemoteBlocks>(planned.fetcher);
+    return std::make_unique<RemoteFile>(planned.remote, std::move(blocks),
                                         planned.identity);
   }
   if (planned.memory) {

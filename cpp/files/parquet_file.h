@@ -15,7 +15,7 @@
 #include "format/parsed_footer.h"
 #include "format/schema.h"
 #include "format/source.h"
-#include "remote/blocks/remote_reads.h"
+#include "remote/blocks/remote_blocks.h"
 #include "remote/transport/cached_fetcher.h"
 #include "remote/transport/fetcher.h"
 #include "remote/transport/remote_object.h"
@@ -37,10 +37,10 @@ struct PlannedFile {
   std::shared_ptr<CachedFetcher> cached = nullptr;  // null without a cache on disk
 };
 
-// Opens the file's bytes. A file in a store is read through `reads`, or by itself if that
-// is null. Throws Error as LocalFile, MemoryFile and RemoteFile do.
+// Opens the file's bytes. A file in a store is read through `blocks`, or by itself if
+// that is null. Throws Error as LocalFile, MemoryFile and RemoteFile do.
 std::unique_ptr<const Source> OpenSource(const PlannedFile& planned,
-                                         std::shared_ptr<RemoteReads> reads = nullptr);
+                                         std::shared_ptr<RemoteBlocks> blocks = nullptr);
 
 // An open Parquet file with its footer. Thread-safe.
 class ParquetFile {

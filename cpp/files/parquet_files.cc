@@ -19,14 +19,14 @@ ParquetFiles::ParquetFiles(std::vector<PlannedFile> planned,
 }
 
 std::shared_ptr<const ParquetFile> ParquetFiles::Open(
-    int64_t file, const std::shared_ptr<RemoteReads>& reads) {
+    int64_t file, const std::shared_ptr<RemoteBlocks>& blocks) {
   const PlannedFile& planned = this->planned(file);
   const bool is_remote = planned.remote != nullptr;
-  const auto entry = Use({is_remote ? reads.get() : nullptr, file});
+  const auto entry = Use({is_remote ? blocks.get() : nullptr, file});
   std::unique_lock lock(entry->mutex);
   if (entry->opened != nullptr) return entry->opened;
   if (is_remote) lock.unlock();
-  auto opened = std::make_shared<const ParquetFile>(OpenSource(planned, reads), planned,
+  auto opened = std::make_shared<const ParquetFile>(OpenSource(planned, blocks), planned,
                                                     &schemas_, KeptFooter(file));
   if (planned.decryption == nullptr) KeepFooter(file, opened->footer());
   if (is_remote) lock.lock();
@@ -51,14 +51,14 @@ std::shared_ptr<ParquetFiles::OpenFile> ParquetFiles::Use(const Key& key) {
   return found->second;
 }
 
-void ParquetFiles::Close(const RemoteReads* reads) {
+void ParquetFiles::Close(const RemoteBlocks* blocks) {
   const std::lock_guard lock(mutex_);
-  CloseAll(reads);
+  CloseAll(blocks);
 }
 
 // Called with the lock held.
-void ParquetFiles::CloseAll(const RemoteReads* reads) {
-  std::erase_if(open_, [&](const auto& entry) { return entry.first.first == reads; });
+void ParquetFiles::CloseAll(const RemoteBlocks* blocks) {
+  std::erase_if(open_, [&](const auto& entry) { return entry.first.first == blocks; });
 }
 
 bool ParquetFiles::HasFooter(int64_t file) { return KeptFooter(file) != nullptr; }

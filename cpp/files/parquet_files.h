@@ -32,13 +32,13 @@ class ParquetFiles {
                         int64_t max_footer_bytes = kMaxFooterBytes);
 
   // Opens a file, or returns it if it is open. Threads that want the same local file wait
-  // for the one that opens it. A file in a store is read through `reads`, and open for
+  // for the one that opens it. A file in a store is read through `blocks`, and open for
   // them alone. Threads do not wait for each other then: the one that brings bytes opens
   // files too.
   std::shared_ptr<const ParquetFile> Open(
-      int64_t file, const std::shared_ptr<RemoteReads>& reads = nullptr);
-  // Closes the files that are open for `reads`, and are used by nobody at the moment.
-  void Close(const RemoteReads* reads);
+      int64_t file, const std::shared_ptr<RemoteBlocks>& blocks = nullptr);
+  // Closes the files that are open for `blocks`, and are used by nobody at the moment.
+  void Close(const RemoteBlocks* blocks);
   // A reader begins and ends to use the files. The end of the last one closes the local
   // ones: a file that another still needs may have been removed since it was opened.
   void BeginReader();
@@ -64,13 +64,13 @@ class ParquetFiles {
     int64_t last_use = 0;                       // guarded by that of ParquetFiles
   };
   // Null for a local file, and its number.
-  using Key = std::pair<const RemoteReads*, int64_t>;
+  using Key = std::pair<const RemoteBlocks*, int64_t>;
 
   const PlannedFile& planned(int64_t file) const {
     return planned_[static_cast<size_t>(file)];
   }
   std::shared_ptr<OpenFile> Use(const Key& key);
-  void CloseAll(const RemoteReads* reads);
+  void CloseAll(const RemoteBlocks* blocks);
   std::shared_ptr<const ParsedFooter> KeptFooter(int64_t file);
   void KeepFooter(int64_t file, const std::shared_ptr<const ParsedFooter>& footer);
 
@@ -94,17 +94,17 @@ class ParquetFiles {
 // own blocks. Thread-safe.
 class ReaderFiles {
  public:
-  // `reads` is null if no file is in a store.
-  ReaderFiles(std::shared_ptr<ParquetFiles> files, std::shared_ptr<RemoteReads> reads)
-      : files_(std::move(files)), reads_(std::move(reads)) {}
+  // `blocks` is null if no file is in a store.
+  ReaderFiles(std::shared_ptr<ParquetFiles> files, std::shared_ptr<RemoteBlocks> blocks)
+      : files_(std::move(files)), blocks_(std::move(blocks)) {}
   ~ReaderFiles() {
-    if (reads_ != nullptr) files_->Close(reads_.get());
+    if (blocks_ != nullptr) files_->Close(blocks_.get());
   }
   ReaderFiles(const ReaderFiles&) = delete;
   ReaderFiles& operator=(const ReaderFiles&) = delete;
 
   std::shared_ptr<const ParquetFile> Open(int64_t file) {
-    return files_->Open(file, reads_);
+    return files_->Open(file, blocks_);
   }
   bool is_remote(int64_t file) const { return files_->is_remote(file); }
   bool has_footer(int64_t file) const { return files_->HasFooter(file); }
@@ -115,7 +115,7 @@ class ReaderFiles {
 
  private:
   const std::shared_ptr<ParquetFiles> files_;
-  const std::shared_ptr<RemoteReads> reads_;
+  const std::shared_ptr<RemoteBlocks> blocks_;
 };
 
 }  // namespace torchparquet

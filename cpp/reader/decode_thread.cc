@@ -236,7 +236,6 @@ namespace {
 
 void Decode(ReaderState* state, std::unique_ptr<DecodeScratch> scratch, bool is_spare) {
   if (state->prefetcher != nullptr) state->prefetcher->Advance();
-  const auto num_columns = std::ssize(state->spec.columns);
   TimedLock lock(&state->mutex, &state->lock_times);
   std::unique_ptr<DecodeTask> ended;
   while (std::unique_ptr<DecodeTask> task = NextTask(state, &lock, &ended, is_spare)) {
@@ -247,10 +246,6 @@ void Decode(ReaderState* state, std::unique_ptr<DecodeScratch> scratch, bool is_
     lock.Unlock();
     ended.reset();
     const int64_t index = task->index();
-    std::optional<ReadStep> step;  // that the prefetcher is told of
-    if (state->prefetcher != nullptr && index < num_columns && task->chunk() != nullptr) {
-      step = StepOf(*task->chunk());
-    }
     scratch->costs = {};
     const auto begin = Clock::now();
     const bool is_paused = !is_in_vain && !RunTask(state, task.get(), scratch.get());
@@ -264,10 +259,10 @@ void Decode(ReaderState* state, std::unique_ptr<DecodeScratch> scratch, bool is_
       FinishTask(state, task.get());
     }
     ended = std::move(task);
-    if (step && !is_paused) {
+    if (state->prefetcher != nullptr) {
       lock.Unlock();
-      ended.reset();
-      state->prefetcher->Done(*step, index);
+      ended.reset();  // gives its blocks back
+      if (state->prefetcher->may_advance()) state->prefetcher->Advance();
       lock.Lock();
     }
   }

@@ -272,7 +272,7 @@ ReaderStats ParallelReader::stats(int64_t num_unused) const {
           .lock_times = state.lock_times,
           .byte_waits = state.byte_waits.Total(now).all(),
           .fetched = state.Fetched(),
-          .is_http = state.remote != nullptr && state.remote->fetcher().is_http(),
+          .is_http = state.remote != nullptr && state.remote->fetcher()->is_http(),
           .bytes_from_cache = state.BytesFromCache(),
           .num_waits = state.num_waits,
           .num_complete = state.ring.num_complete(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/process_owned.h"
 #include "reader/read_order.h"
 #include "reader/reader_plan.h"
 #include "reader/schedule/slice_stream.h"
@@ -18,10 +19,9 @@ std::shared_ptr<SinkPool> ChooseSinks(std::shared_ptr<SinkPool> offered,
   return SinkPool::Make(max_bytes / 4, max_bytes);
 }
 
-std::shared_ptr<RemoteReads> MakeRemoteReads(const ReaderSpec& spec) {
-  std::shared_ptr<Fetcher> fetcher = spec.files->fetcher();
-  if (fetcher == nullptr) return nullptr;
-  return std::make_shared<RemoteReads>(std::move(fetcher));
+std::shared_ptr<RemoteBlocks> MakeRemoteBlocks(const ReaderSpec& spec) {
+  if (spec.files->fetcher() == nullptr) return nullptr;
+  return std::make_shared<RemoteBlocks>(spec.files->fetcher(), spec.files->cached());
 }
 
 std::unique_ptr<TaskStream> MakeTasks(const TaskContext& context,
@@ -67,8 +67,7 @@ std::unique_ptr<Prefetcher> MakePrefetcher(ReaderState* state) {
   if (state->remote == nullptr) return nullptr;
   return std::make_unique<Prefetcher>(
       Prefetcher::Parts{.files = state->files,
-                        .reads = state->remote,
-                        .cached = state->spec.files->cached(),
+                        .blocks = state->remote,
                         .columns = StoredColumns(state->spec),
                         .next_steps = ReadOrder(state->spec, state->batches),
                         .carried = state->carried,
@@ -97,12 +96,12 @@ ReaderState::ReaderState(ReaderSpec reader_spec, ReaderMemory offered)
       slabs(ChooseSlabs(std::move(offered.slabs), *this)),
       scratch(offered.scratch != nullptr ? std::move(offered.scratch)
                                          : std::make_shared<ScratchPool>()),
-      remote(MakeRemoteReads(spec)),
+      remote(MakeRemoteBlocks(spec)),
       files(std::make_shared<ReaderFiles>(spec.files, remote)),
       fetched(ChooseFetched(std::move(offered.fetched), spec)),
       carried(offered.carried != nullptr ? std::move(offered.carried)
-                                         : std::make_shared<CarriedFetches>()),
-      fetched_before(remote == nullptr ? FetchStats() : remote->fetcher().stats()),
+                                         : MakeProcessOwned<CarriedFetches>()),
+      fetched_before(remote == nullptr ? FetchStats() : remote->fetcher()->stats()),
       cached_before(CachedBytes(spec)),
       jagged(RowBytes(spec), MaxItemsBytes(spec, layout, memory),
              ChooseSinks(std::move(offered.sinks), spec)),
@@ -123,7 +122,7 @@ TaskContext ReaderState::context() {
 }
 
 FetchStats ReaderState::Fetched() const {
-  return remote == nullptr ? FetchStats() : remote->fetcher().stats() - fetched_before;
+  return remote == nullptr ? FetchStats() : remote->fetcher()->stats() - fetched_before;
 }
 
 int64_t ReaderState::BytesFromCache() const { return CachedBytes(spec) - cached_before; }

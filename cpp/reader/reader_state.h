@@ -21,7 +21,7 @@
 #include "reader/schedule/task_context.h"
 #include "reader/schedule/task_stream.h"
 #include "reader/waits.h"
-#include "remote/blocks/remote_reads.h"
+#include "remote/blocks/remote_blocks.h"
 
 namespace torchparquet {
 
@@ -47,7 +47,7 @@ struct ReaderState {
   const MemoryPlan memory;
   const std::shared_ptr<SlabPool> slabs;
   const std::shared_ptr<ScratchPool> scratch;
-  const std::shared_ptr<RemoteReads> remote;  // null if no file is in a store
+  const std::shared_ptr<RemoteBlocks> remote;  // null if no file is in a store
   const std::shared_ptr<ReaderFiles> files;
   const std::shared_ptr<BufferPool> fetched;
   const std::shared_ptr<CarriedFetches> carried;

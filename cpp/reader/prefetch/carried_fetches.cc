@@ -1,21 +1,10 @@
 #include "reader/prefetch/carried_fetches.h"
 
-#include <unistd.h>
-
 #include <utility>
 
 namespace torchparquet {
 
-CarriedFetches::CarriedFetches() : owner_pid_(getpid()) {}
-
 CarriedFetches::~CarriedFetches() {
-  if (getpid() != owner_pid_) {
-    // Threads of the parent may have held locks of these; a forked child frees nothing.
-    static_cast<void>(std::make_unique<All>(std::exchange(all_, {})).release());
-    static_cast<void>(
-        std::make_unique<std::shared_ptr<Fetcher>>(std::move(fetcher_)).release());
-    return;
-  }
   for (const Carried& carried : all_.fetches) {
     if (!carried.fetch->is_over()) fetcher_->Cancel(carried.fetch);
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -11,8 +13,8 @@
 
 namespace torchparquet {
 
-// The fetches of one reader at its end, since the next one will read it first.
-// Thread-safe.
+// Fetches that a reader has begun at its end, for bytes that the next one reads first. Do
+// not destroy it in a forked child. Thread-safe.
 class CarriedFetches {
  public:
   struct Carried {
@@ -24,7 +26,7 @@ class CarriedFetches {
     int64_t num_steps = 0;  // of the next reader, whose blocks these are
   };
 
-  CarriedFetches();
+  CarriedFetches() = default;
   ~CarriedFetches();
   CarriedFetches(const CarriedFetches&) = delete;
   CarriedFetches& operator=(const CarriedFetches&) = delete;
@@ -33,11 +35,11 @@ class CarriedFetches {
   void Begin(const std::shared_ptr<Fetcher>& fetcher, Carried carried);
   void AddStep();
   int64_t num_bytes() const;
-  // Hands all over; the caller cancels what it does not want.
+  // Hands all over; the caller cancels what it does not want. Nothing in a forked child.
   All Take();
 
  private:
-  const int64_t owner_pid_;
+  const pid_t owner_pid_ = getpid();
   mutable std::mutex mutex_;  // guards all below
   std::shared_ptr<Fetcher> fetcher_;
   All all_;

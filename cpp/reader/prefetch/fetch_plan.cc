@@ -1,6 +1,9 @@
 #include "reader/prefetch/fetch_plan.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <map>
+#include <numeric>
 #include <utility>
 
 namespace torchparquet {
@@ -20,7 +23,45 @@ bool Joins(const PlannedFetch& fetch, int64_t hole_bytes, const WantedBlock& blo
              kMaxWaste * static_cast<double>(num_bytes);
 }
 
+// The part of its column chunk that comes before a block.
+double PositionOf(const WantedBlock& block, const std::vector<ChunkBytes>& chunks) {
+  const auto chunk =
+      std::ranges::find(chunks, block.columns.front(), &ChunkBytes::column);
+  return static_cast<double>(block.range.offset - chunk->range.offset) /
+         static_cast<double>(chunk->range.num_bytes);
+}
+
 }  // namespace
+
+int64_t SumBytes(std::span<const WantedBlock> blocks) {
+  return std::accumulate(
+      blocks.begin(), blocks.end(), int64_t{0},
+      [](int64_t sum, const WantedBlock& block) { return sum + block.range.num_bytes; });
+}
+
+std::vector<StepBlocks> InOrder(std::vector<StepBlocks> steps, bool fit) {
+  if (fit) return steps;
+  std::vector<StepBlocks> ordered;
+  if (steps.size() == 1) {
+    auto& [file, chunks, blocks] = steps.front();
+    std::ranges::sort(blocks, {}, [&](const WantedBlock& block) {
+      return std::pair(PositionOf(block, chunks), block.range.offset);
+    });
+    for (WantedBlock& block : blocks) ordered.push_back({file, {}, {std::move(block)}});
+    return ordered;
+  }
+  using ColumnOfStep = std::pair<int64_t, size_t>;
+  std::map<ColumnOfStep, std::vector<WantedBlock>> columns;
+  for (size_t step = 0; step < steps.size(); ++step) {
+    for (WantedBlock& block : steps[step].blocks) {
+      columns[{block.columns.front(), step}].push_back(std::move(block));
+    }
+  }
+  for (auto& [column, blocks] : columns) {
+    ordered.push_back({steps[column.second].file, {}, std::move(blocks)});
+  }
+  return ordered;
+}
 
 std::vector<WantedBlock> CutBlocks(std::span<const ChunkBytes> chunks,
                                    int64_t max_block_bytes) {

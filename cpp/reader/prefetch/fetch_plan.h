@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/byte_range.h"
+#include "remote/blocks/remote_blocks.h"
 
 namespace torchparquet {
 
@@ -16,12 +17,11 @@ struct ChunkBytes {
   std::vector<ByteRange> parts = {};
 };
 
-// A part of one column chunk. Its place depends on nothing but the column chunk, and on
-// whether only parts of that are read. So a block that was kept fits any selection of
-// columns.
-struct WantedBlock {
-  ByteRange range;
-  std::vector<int64_t> columns;  // that are read from it
+// Blocks of a step, and the column chunks that they are parts of.
+struct StepBlocks {
+  int64_t file = 0;
+  std::vector<ChunkBytes> chunks;
+  std::vector<WantedBlock> blocks;
 };
 
 // One request: neighbouring blocks of a file, in order.
@@ -43,6 +43,14 @@ constexpr double kMaxWaste = 0.1;
 // overlaps one before it, as no sound file has, is left out.
 std::vector<WantedBlock> CutBlocks(std::span<const ChunkBytes> chunks,
                                    int64_t max_block_bytes = kMaxBlockBytes);
+
+int64_t SumBytes(std::span<const WantedBlock> blocks);
+
+// The blocks of steps that are read at once, in the order in which they are asked for.
+// Steps that do not `fit` the budget together go column by column, as shuffle windows are
+// read, and a single one block by block, by position in its column chunks, as slices of
+// large row groups are read.
+std::vector<StepBlocks> InOrder(std::vector<StepBlocks> steps, bool fit);
 
 // How many bytes requests have. The first ones are small, so that all connections share
 // the bytes that are waited for: on connections of 60 MB/s the first batch came in 0.07 s

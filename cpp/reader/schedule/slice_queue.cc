@@ -35,7 +35,7 @@ void SliceQueue::Push(OpenSlice slice) {
 
 std::optional<SliceTask> SliceQueue::Take(Choice choice,
                                           const std::optional<Pressure>& pressure,
-                                          const IsReady& is_ready) {
+                                          bool may_await) {
   ++num_takes_;
   if (choice == Choice::kUnshared && num_unshared_ == 0) return std::nullopt;
   for (auto place = first_open_; place != entries_.end(); ++place) {
@@ -46,7 +46,7 @@ std::optional<SliceTask> SliceQueue::Take(Choice choice,
       const bool is_alone = choice == Choice::kUnshared || has_long_pages_[i];
       if (is_alone && entry.chunk->columns[i].num_running > 0) continue;
       if (pressure && MustWait(entry, index, *pressure)) continue;
-      if (is_ready && MustAwaitBytes(&entry, index, is_ready)) continue;
+      if (!may_await && AwaitsBytes(&entry, i)) continue;
       return TakeFrom(&entry, index);
     }
   }
@@ -55,11 +55,11 @@ std::optional<SliceTask> SliceQueue::Take(Choice choice,
 
 // Bytes may come at any moment. A column that was not ready in one slice is not looked at
 // in later ones, since slices of a column are taken in order.
-bool SliceQueue::MustAwaitBytes(Entry* entry, int64_t index,
-                                const IsReady& is_ready) const {
-  Column& column = entry->chunk->columns[static_cast<size_t>(index)];
+bool SliceQueue::AwaitsBytes(Entry* entry, size_t index) const {
+  if (index >= entry->handles.size()) return false;
+  Column& column = entry->chunk->columns[index];
   if (column.unready_at == num_takes_) return true;
-  if (is_ready(entry->slice.chunk, index)) return false;
+  if (RemoteBlocks::IsReady(entry->handles[index])) return false;
   column.unready_at = num_takes_;
   return true;
 }
@@ -104,6 +104,7 @@ SliceTask SliceQueue::TakeFrom(Entry* entry, int64_t index) {
   Count(&column, -1, 1);
   column.last_taken = entry->slice.ends_chunk;
   SliceTask task{.slice = entry, .index = index};
+  if (i < entry->handles.size()) task.handle = std::move(entry->handles[i]);
   if (const auto found = entry->paused.find(index); found != entry->paused.end()) {
     Paused& paused = found->second;
     task.num_spans_done = paused.num_spans_done;
@@ -150,6 +151,8 @@ SliceTask SliceQueue::Pause(SliceTask task) {
                 .reader = nullptr,
                 .place = task.reader->place()};
   Learn(task, &column);
+  const auto i = static_cast<size_t>(task.index);
+  if (i < entry.handles.size()) entry.handles[i] = std::move(task.handle);
   if (Hold(*task.reader)) paused.reader = std::move(task.reader);
   entry.paused.emplace(task.index, std::move(paused));
   entry.untaken.Add(task.index);

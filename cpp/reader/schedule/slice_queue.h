@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -14,6 +13,7 @@
 #include "reader/plan/share.h"
 #include "reader/schedule/index_set.h"
 #include "reader/schedule/task_stream.h"
+#include "remote/blocks/remote_blocks.h"
 
 namespace torchparquet {
 
@@ -28,6 +28,8 @@ struct OpenSlice {
   int64_t number = 0;
   int64_t first_batch = 0;
   std::vector<Span> spans = {};
+  // By stored column, until its task is taken; empty for a file in no store.
+  std::vector<RemoteBlocks::Handle> handles = {};
 
   // The place in the order of a task that fails after so many spans.
   FailureKey KeyOf(int64_t num_spans_done, int64_t index) const {
@@ -46,6 +48,7 @@ struct SliceTask {
   std::unique_ptr<ColumnReader> reader = {};
   PagePlace place = {};
   ColumnBuffers buffers = {};
+  RemoteBlocks::Handle handle = {};
 };
 
 // The open slices, in plan order, and the column readers that go from slice to slice of a
@@ -80,13 +83,11 @@ class SliceQueue {
     const std::vector<bool>* waits;
     const InFlightBatch* front;
   };
-  // Says if the bytes of a chunk's column are there.
-  using IsReady = std::function<bool(const Chunk&, int64_t index)>;
-  // Takes the first such task of the earliest slice, of those that are ready where that
-  // is asked. Returns nothing if there is none.
+  // Takes the first such task of the earliest slice: one whose bytes are there, unless it
+  // `may_await` them. Returns nothing if there is none.
   std::optional<SliceTask> Take(Choice choice,
                                 const std::optional<Pressure>& pressure = std::nullopt,
-                                const IsReady& is_ready = nullptr);
+                                bool may_await = true);
   // Takes back a task that is not done, to be taken again. Returns as Finish does.
   SliceTask Pause(SliceTask task);
   // Takes back a task with its reader, which is null after a failure. Returns the memory
@@ -142,7 +143,7 @@ class SliceQueue {
     int64_t num_unfinished;
   };
 
-  bool MustAwaitBytes(Entry* entry, int64_t index, const IsReady& is_ready) const;
+  bool AwaitsBytes(Entry* entry, size_t index) const;
   static bool MustWait(const Entry& entry, int64_t index, const Pressure& pressure);
   static int64_t NumSpansDone(const Entry& entry, int64_t index);
   SliceTask TakeFrom(Entry* entry, int64_t index);

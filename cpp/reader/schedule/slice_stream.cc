@@ -68,7 +68,8 @@ void SliceStream::OpenNext() {
   const Slice& slice = *walk->next();
   OpenSlice open{.slice = slice,
                  .number = num_slices_,
-                 .first_batch = BatchesOf(*context_.batches, slice).begin};
+                 .first_batch = BatchesOf(*context_.batches, slice).begin,
+                 .handles = OpenHandles(context_, slice.chunk)};
   for (const BatchRun& run :
        context_.batches->Cut(slice.share_row, slice.chunk.rows.num_rows, slice.lane)) {
     open.spans.push_back({&context_.ring->At(run.batch), run.first_row, run.num_rows});
@@ -83,7 +84,7 @@ std::unique_ptr<DecodeTask> SliceStream::Take(Choice choice) {
   if (context_.jagged->is_full()) {
     pressure = SliceQueue::Pressure{&is_jagged_, context_.ring->front()};
   }
-  auto task = slices_.Take(choice, pressure, ReadyTasks(context_, num_running()));
+  auto task = slices_.Take(choice, pressure, MayAwaitBytes(context_, num_running()));
   return task ? std::make_unique<Task>(this, std::move(*task)) : nullptr;
 }
 

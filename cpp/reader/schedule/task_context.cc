@@ -73,6 +73,13 @@ void WriteRowIds(const Chunk& chunk, const RowSelection* selection, int64_t firs
   }
 }
 
+ReadStep StepOf(const Chunk& chunk) {
+  return {.file = chunk.file,
+          .row_group = chunk.rows.row_group,
+          .num_rows = chunk.rows.num_rows,
+          .begin = chunk.planned_begin};
+}
+
 }  // namespace
 
 void WriteGenerated(TaskKind kind, const Chunk& chunk, const RowSelection* selection,
@@ -85,13 +92,6 @@ void WriteGenerated(TaskKind kind, const Chunk& chunk, const RowSelection* selec
   } else {
     std::memset(segment.values, chunk.valid, static_cast<size_t>(segment.num_rows));
   }
-}
-
-ReadStep StepOf(const Chunk& chunk) {
-  return {.file = chunk.file,
-          .row_group = chunk.rows.row_group,
-          .num_rows = chunk.rows.num_rows,
-          .begin = chunk.planned_begin};
 }
 
 ReadStep StepWithRows(const ReaderSpec& spec, const Chunk& chunk) {
@@ -107,14 +107,15 @@ ReadStep StepWithRows(const ReaderSpec& spec, const Chunk& chunk) {
   return step;
 }
 
-std::function<bool(const Chunk&, int64_t index)> ReadyTasks(const TaskContext& context,
-                                                            int64_t num_running) {
-  if (context.prefetcher == nullptr) return nullptr;
-  const bool others_run = num_running > 0 || context.prefetcher->IsAsking();
-  return [&context, others_run](const Chunk& chunk, int64_t index) {
-    if (KindOfTask(*context.spec, index) != TaskKind::kColumn) return true;
-    return context.prefetcher->IsReady(StepOf(chunk), index, others_run);
-  };
+bool MayAwaitBytes(const TaskContext& context, int64_t num_running) {
+  return context.prefetcher == nullptr ||
+         (num_running == 0 && context.prefetcher->is_idle());
+}
+
+std::vector<RemoteBlocks::Handle> OpenHandles(const TaskContext& context,
+                                              const Chunk& chunk) {
+  if (context.prefetcher == nullptr) return {};
+  return context.prefetcher->Open(StepOf(chunk));
 }
 
 std::unique_ptr<ColumnReader> OpenTaskReader(const TaskContext& context, int64_t index,

@@ -2,8 +2,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <vector>
 
 #include "batches/batch_ring.h"
 #include "batches/jagged.h"
@@ -49,12 +49,13 @@ std::shared_ptr<const RowSelection> IdSelectionOf(const TaskContext& context,
 void WriteGenerated(TaskKind kind, const Chunk& chunk, const RowSelection* selection,
                     int64_t first_row, const Segment& segment);
 
-// Says which tasks need not wait for bytes; null if none ever does. `num_running` are
-// other tasks of the reader. The context and they must outlive it.
-std::function<bool(const Chunk&, int64_t index)> ReadyTasks(const TaskContext& context,
-                                                            int64_t num_running);
-ReadStep StepOf(const Chunk& chunk);
-// The same with the rows that are read.
+// True if a task may wait for bytes by itself, as nothing else would bring them, or none
+// of a store are read. `num_running` are other tasks of the reader.
+bool MayAwaitBytes(const TaskContext& context, int64_t num_running);
+// Handles for the bytes of a chunk by stored column; empty for a file in no store.
+std::vector<RemoteBlocks::Handle> OpenHandles(const TaskContext& context,
+                                              const Chunk& chunk);
+// The step of a chunk, with the rows that are read.
 ReadStep StepWithRows(const ReaderSpec& spec, const Chunk& chunk);
 
 // Opens a reader for a stored column of the chunk at `place`. Takes `buffers` if it opens

@@ -14,6 +14,7 @@
 #include "reader/windows/window_cells.h"
 #include "reader/windows/window_items.h"
 #include "reader/windows/window_places.h"
+#include "remote/blocks/remote_blocks.h"
 
 namespace torchparquet {
 
@@ -38,6 +39,8 @@ struct OpenWindow {
   }
 
   const std::vector<Chunk> chunks;
+  // By chunk and stored column, until the task is taken; none for a file in no store.
+  std::vector<std::vector<RemoteBlocks::Handle>> handles = {};
   WindowPlaces places;
   int64_t number = 0;
   BatchRange batches;
@@ -60,6 +63,14 @@ struct WindowTask {
   bool gathers() const { return part >= std::ssize(window->chunks); }
   // Of a task that does not gather.
   const Chunk& chunk() const { return window->chunks[static_cast<size_t>(part)]; }
+  // Of a task that reads bytes of a store; else null.
+  RemoteBlocks::Handle* handle() const {
+    if (gathers()) return nullptr;
+    std::vector<RemoteBlocks::Handle>& handles =
+        window->handles[static_cast<size_t>(part)];
+    const auto i = static_cast<size_t>(index);
+    return i < handles.size() ? &handles[i] : nullptr;
+  }
   // The part of `size` things that a task gathers, from begin to end.
   std::pair<size_t, size_t> PartOf(size_t size) const {
     const auto parts =

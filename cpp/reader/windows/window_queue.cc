@@ -21,11 +21,11 @@ void WindowQueue::Push(std::unique_ptr<OpenWindow> window) {
 }
 
 std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front,
-                                            const IsReady& is_ready) {
+                                            bool may_await) {
   for (Entry& entry : entries_) {
     const BatchRange& batches = entry.window->batches;
     const bool has_front = !front || (batches.begin <= *front && *front < batches.end);
-    if (const auto index = ChooseColumn(&entry, has_front, is_ready)) {
+    if (const auto index = ChooseColumn(&entry, has_front, may_await)) {
       Column& column = entry.columns[static_cast<size_t>(*index)];
       if (column.next == 0) ++num_columns_;
       entry.begun_end = std::max(entry.begun_end, *index + 1);
@@ -43,7 +43,7 @@ std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front,
 // A column that was begun and has no thread, else one that was not begun, else the one
 // with the fewest threads. Gathering begins when all chunks are decoded.
 std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front,
-                                                 const IsReady& is_ready) {
+                                                 bool may_await) {
   const int64_t num_chunks = std::ssize(entry->window->chunks);
   std::optional<int64_t> fresh;
   std::optional<int64_t> shared;
@@ -56,7 +56,8 @@ std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front,
     const bool is_fresh = column.next == 0;
     if (is_fresh && (fresh || !has_room())) continue;
     const WindowTask next{entry->window.get(), column.next, index};
-    if (!next.gathers() && is_ready && !is_ready(next.chunk(), index)) continue;
+    const RemoteBlocks::Handle* handle = may_await ? nullptr : next.handle();
+    if (handle != nullptr && !RemoteBlocks::IsReady(*handle)) continue;
     const int64_t num_gathers = next.window->num_gathers[static_cast<size_t>(index)];
     if (column.next == num_chunks && column.num_unfinished > num_gathers) continue;
     if (is_fresh) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -31,16 +30,13 @@ class WindowQueue {
 
   void Push(std::unique_ptr<OpenWindow> window);
 
-  // Says if the bytes of a chunk's column are there.
-  using IsReady = std::function<bool(const Chunk&, int64_t index)>;
-
   // Takes the next task of the first window that has one. Each thread has a column of its
   // own while there are enough: memory that another core has touched costs more to write
   // to. With `front`, the number of a batch, tasks that decode items of different lengths
-  // must belong to a window with that batch. Takes only what is ready where that is
-  // asked.
+  // must belong to a window with that batch. Their bytes must be there, unless they
+  // `may_await` them.
   std::optional<WindowTask> Take(std::optional<int64_t> front = std::nullopt,
-                                 const IsReady& is_ready = nullptr);
+                                 bool may_await = true);
   struct Finished {
     std::unique_ptr<OpenWindow> window;  // after its last task
     bool frees_others = false;           // tasks that waited for this one may be taken
@@ -71,8 +67,7 @@ class WindowQueue {
     int64_t begun_end = 0;  // no column from here on was begun
   };
 
-  std::optional<int64_t> ChooseColumn(Entry* entry, bool has_front,
-                                      const IsReady& is_ready);
+  std::optional<int64_t> ChooseColumn(Entry* entry, bool has_front, bool may_await);
 
   // True if another column may begin.
   bool has_room() const { return num_columns_ < max_columns_; }

@@ -32,7 +32,9 @@ std::vector<int64_t> NumGathers(const TaskContext& context) {
 
 class WindowStream::Task : public DecodeTask {
  public:
-  Task(WindowStream* stream, const WindowTask& task) : stream_(stream), task_(task) {}
+  Task(WindowStream* stream, const WindowTask& task) : stream_(stream), task_(task) {
+    if (RemoteBlocks::Handle* handle = task.handle()) handle_ = std::move(*handle);
+  }
 
   bool Run(DecodeScratch* scratch) override {
     is_too_large_ = !stream_->runner_.Run(task_, scratch);
@@ -63,6 +65,7 @@ class WindowStream::Task : public DecodeTask {
  private:
   WindowStream* stream_;
   const WindowTask task_;
+  RemoteBlocks::Handle handle_;
   bool is_too_large_ = false;
   std::unique_ptr<OpenWindow> ended_;
 };
@@ -104,6 +107,9 @@ void WindowStream::OpenNext() {
       std::accumulate(num_gathers_.begin(), num_gathers_.end(), int64_t{0});
   for (const BatchRun& run : window->places.runs()) {
     window->in_flight.push_back(&context_.ring->At(run.batch));
+  }
+  for (const Chunk& chunk : window->chunks) {
+    window->handles.push_back(OpenHandles(context_, chunk));
   }
   window->items.resize(context_.layout->jagged_fields.size());
   for (int64_t task = 0; task < context_.spec->num_tasks(); ++task) {
@@ -151,7 +157,7 @@ std::unique_ptr<DecodeTask> WindowStream::Take(Choice /*choice*/) {
   // Tasks for the batch at the front may always run.
   std::optional<int64_t> front;
   if (context_.jagged->is_full()) front = context_.ring->num_taken();
-  const auto task = windows_.Take(front, ReadyTasks(context_, num_running()));
+  const auto task = windows_.Take(front, MayAwaitBytes(context_, num_running()));
   return task ? std::make_unique<Task>(this, *task) : nullptr;
 }
 

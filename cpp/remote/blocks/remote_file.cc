@@ -8,26 +8,26 @@
 namespace torchparquet {
 
 RemoteFile::RemoteFile(std::shared_ptr<const RemoteObject> object,
-                       std::shared_ptr<RemoteReads> reads, const FileIdentity& expected)
-    : Source(object->path), object_(std::move(object)), reads_(std::move(reads)) {
+                       std::shared_ptr<RemoteBlocks> blocks, const FileIdentity& expected)
+    : Source(object->path), object_(std::move(object)), blocks_(std::move(blocks)) {
   Identify({.num_bytes = object_->num_bytes}, expected);
 }
 
 void RemoteFile::ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const {
-  Read(offset, num_bytes, RemoteReads::Blocks::kPass, out);
+  Read(offset, num_bytes, RemoteBlocks::Reading::kData, out);
 }
 
 void RemoteFile::LookAt(int64_t offset, int64_t num_bytes, uint8_t* out) const {
-  Read(offset, num_bytes, RemoteReads::Blocks::kStay, out);
+  Read(offset, num_bytes, RemoteBlocks::Reading::kMetadata, out);
 }
 
-void RemoteFile::Read(int64_t offset, int64_t num_bytes, RemoteReads::Blocks blocks,
+void RemoteFile::Read(int64_t offset, int64_t num_bytes, RemoteBlocks::Reading reading,
                       uint8_t* out) const {
   if (offset < 0 || num_bytes < 0 || num_bytes > this->num_bytes() - offset) {
     throw CorruptFile("file ends before the " + std::to_string(num_bytes) +
                       " bytes at offset " + std::to_string(offset));
   }
-  reads_->Read(object_, {offset, num_bytes}, out, blocks);
+  blocks_->Read(object_, {offset, num_bytes}, out, reading);
 }
 
 }  // namespace torchparquet

@@ -6,7 +6,7 @@
 
 #include "base/byte_range.h"
 #include "format/source.h"
-#include "remote/blocks/remote_reads.h"
+#include "remote/blocks/remote_blocks.h"
 #include "remote/transport/remote_object.h"
 
 namespace torchparquet {
@@ -16,7 +16,7 @@ class RemoteFile : public Source {
  public:
   // Throws Error(kChanged) if the object is not of the size that `expected` says.
   RemoteFile(std::shared_ptr<const RemoteObject> object,
-             std::shared_ptr<RemoteReads> reads, const FileIdentity& expected);
+             std::shared_ptr<RemoteBlocks> blocks, const FileIdentity& expected);
 
   void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override;
   void LookAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override;
@@ -31,11 +31,11 @@ class RemoteFile : public Source {
   }
 
  private:
-  void Read(int64_t offset, int64_t num_bytes, RemoteReads::Blocks blocks,
+  void Read(int64_t offset, int64_t num_bytes, RemoteBlocks::Reading reading,
             uint8_t* out) const;
 
   const std::shared_ptr<const RemoteObject> object_;
-  const std::shared_ptr<RemoteReads> reads_;
+  const std::shared_ptr<RemoteBlocks> blocks_;
 };
 
 }  // namespace torchparquet

@@ -32,6 +32,7 @@ class Fetcher {
   // Begins a fetch. Fetches begin in the order of these calls, except that those which a
   // reader waits for go first. Throws nothing: a fetch that cannot begin fails.
   void Start(const std::shared_ptr<Fetch>& fetch) {
+    if (fetch->is_over()) return;  // cancelled
     try {
       DoStart(fetch);
     } catch (...) {

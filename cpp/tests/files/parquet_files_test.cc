@@ -176,7 +176,7 @@ TEST_CASE("threads that open one file of a store at once get the same") {
   const DataSet data(Recipe(1), 1);
   const auto store = std::make_shared<Store>();
   ReaderFiles files(std::make_shared<ParquetFiles>(PlannedIn(data, store)),
-                    std::make_shared<RemoteReads>(store));
+                    std::make_shared<RemoteBlocks>(store));
   constexpr size_t kNumThreads = 4;
   std::array<Opened, kNumThreads> opened;
   store->Stall();
@@ -195,11 +195,11 @@ TEST_CASE("a file of a store is open for one reader, as long as that lives") {
   const DataSet data(Recipe(1), 1);
   const auto store = std::make_shared<Store>();
   const auto all = std::make_shared<ParquetFiles>(PlannedIn(data, store));
-  ReaderFiles first(all, std::make_shared<RemoteReads>(store));
+  ReaderFiles first(all, std::make_shared<RemoteBlocks>(store));
   const Opened opened = first.Open(0);
   std::weak_ptr<const ParquetFile> of_second;
   {
-    ReaderFiles second(all, std::make_shared<RemoteReads>(store));
+    ReaderFiles second(all, std::make_shared<RemoteBlocks>(store));
     of_second = second.Open(0);
     CHECK(second.Open(0) == of_second.lock());
     CHECK(of_second.lock() != opened);

@@ -134,7 +134,7 @@ TEST_CASE("threads that wait for bytes wait still") {
     ReaderParts spec = SpecIn(data, store, 500, 8);
     if (num_chunks > 0) SetWindows(&spec.share, num_chunks);
     // Its footer first.
-    spec.files->Open(0, std::make_shared<RemoteReads>(store));
+    spec.files->Open(0, std::make_shared<RemoteBlocks>(store));
     store->Stall();
     ParallelReader reader{ReaderSpec(spec)};
     CHECK(reader.Next(std::chrono::milliseconds(200)).status ==
@@ -151,7 +151,7 @@ TEST_CASE("bytes are asked for ahead, in the order of the plan") {
   const auto store = std::make_shared<Store>();
   const ReaderParts spec = SpecIn(data, store, 500, 2);
   // Its footer first.
-  spec.files->Open(0, std::make_shared<RemoteReads>(store));
+  spec.files->Open(0, std::make_shared<RemoteBlocks>(store));
   store->Stall();
   ParallelReader reader{ReaderSpec(spec)};
   CHECK(reader.Next(std::chrono::milliseconds(0)).status ==

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -35,13 +36,14 @@ struct Setting {
              .compressed = false},
             1),
         store(std::make_shared<Store>()),
-        reads(std::make_shared<RemoteReads>(store)),
+        blocks(std::make_shared<RemoteBlocks>(store)),
         all_files(std::make_shared<ParquetFiles>(PlannedIn(data, store))),
-        files(std::make_shared<ReaderFiles>(all_files, reads)) {
+        files(std::make_shared<ReaderFiles>(all_files, blocks)) {
     files->Open(0);
     num_footer_requests = store->num_started();
     for (int64_t group = 0; group < num_groups; ++group) steps.push_back({0, group, 100});
     prefetcher = Make(budget_bytes, max_block_bytes, as_window);
+    Open();
   }
 
   std::unique_ptr<Prefetcher> Make(int64_t budget_bytes, int64_t max_block_bytes,
@@ -56,10 +58,11 @@ struct Setting {
     };
     return std::make_unique<Prefetcher>(
         Prefetcher::Parts{.files = files,
-                          .reads = reads,
+                          .blocks = blocks,
                           .columns = {{{"a"}}, {{"b"}}},
                           .next_steps = order,
                           .carried = carried,
+                          .memory = std::make_shared<BufferPool>(budget_bytes),
                           .budget_bytes = budget_bytes,
                           .max_block_bytes = max_block_bytes,
                           .on_ready = [this] { ++num_ready; }});
@@ -68,9 +71,26 @@ struct Setting {
   // Goes on as the reader of the next epoch does.
   void BeginNext(int64_t budget_bytes, bool as_window = false) {
     prefetcher->Stop();
-    reads = std::make_shared<RemoteReads>(store);
-    files = std::make_shared<ReaderFiles>(all_files, reads);
+    handles.clear();
+    blocks = std::make_shared<RemoteBlocks>(store);
+    files = std::make_shared<ReaderFiles>(all_files, blocks);
     prefetcher = Make(budget_bytes, 1 << 20, as_window);
+    Open();
+  }
+
+  // Opens the tasks of all steps, as a stream does before or after they are planned.
+  void Open() {
+    for (const ReadStep& step : steps) {
+      handles[step.row_group] = prefetcher->Open(step);
+    }
+  }
+  bool IsReady(int64_t group, int column) {
+    return RemoteBlocks::IsReady(handles[group][static_cast<size_t>(column)]);
+  }
+  // Ends a task, as a thread does.
+  void Done(int64_t group, int column) {
+    handles[group][static_cast<size_t>(column)].reset();
+    prefetcher->Advance();
   }
 
   ByteRange Chunk(int64_t group, int column) {
@@ -92,12 +112,12 @@ struct Setting {
     }
   }
   void AwaitAll() {
-    while (prefetcher->stats().num_in_flight > 0) std::this_thread::yield();
+    while (blocks->totals().num_in_flight > 0) std::this_thread::yield();
   }
 
   const DataSet data;
   const std::shared_ptr<Store> store;
-  std::shared_ptr<RemoteReads> reads;
+  std::shared_ptr<RemoteBlocks> blocks;
   const std::shared_ptr<ParquetFiles> all_files;
   std::shared_ptr<ReaderFiles> files;
   const std::shared_ptr<CarriedFetches> carried = std::make_shared<CarriedFetches>();
@@ -106,6 +126,7 @@ struct Setting {
   std::function<void()> before_next_step;
   int64_t num_footer_requests = 0;
   std::unique_ptr<Prefetcher> prefetcher;
+  std::map<int64_t, std::vector<RemoteBlocks::Handle>> handles;  // by row group
 };
 
 TEST_CASE("as much is held as the budget has room for, and more as tasks end") {
@@ -119,21 +140,21 @@ TEST_CASE("as much is held as the budget has room for, and more as tasks end") {
   prefetcher.Advance();
   setting.AwaitAll();
   CHECK(setting.num_requests() == 2);
-  CHECK(prefetcher.stats().held_bytes == group_bytes(0) + group_bytes(1));
-  CHECK(prefetcher.IsReady(setting.steps[0], 0, true));
-  CHECK(prefetcher.IsReady(setting.steps[1], 1, true));
-  CHECK_FALSE(prefetcher.IsReady(setting.steps[2], 0, true));
+  CHECK(setting.blocks->totals().held_bytes == group_bytes(0) + group_bytes(1));
+  CHECK(setting.IsReady(0, 0));
+  CHECK(setting.IsReady(1, 1));
+  CHECK_FALSE(setting.IsReady(2, 0));
   // The request of both columns stays until both are done.
-  prefetcher.Done(setting.steps[0], 0);
+  setting.Done(0, 0);
   CHECK(setting.num_requests() == 2);
-  prefetcher.Done(setting.steps[0], 1);
+  setting.Done(0, 1);
   CHECK(setting.num_requests() == 3);
   for (const ReadStep& step : setting.steps) {
     if (step.row_group == 0) continue;
-    prefetcher.Done(step, 0);
-    prefetcher.Done(step, 1);
+    setting.Done(step.row_group, 0);
+    setting.Done(step.row_group, 1);
   }
-  CHECK(prefetcher.stats().held_bytes == 0);
+  CHECK(setting.blocks->totals().held_bytes == 0);
 }
 
 TEST_CASE("what will not come is read by the task, once nothing else runs") {
@@ -141,21 +162,21 @@ TEST_CASE("what will not come is read by the task, once nothing else runs") {
   Prefetcher& prefetcher = *setting.prefetcher;
   prefetcher.Advance();
   setting.AwaitAll();
-  CHECK_FALSE(prefetcher.IsReady(setting.steps[5], 0, true));
-  CHECK(prefetcher.IsReady(setting.steps[5], 0, false));
+  CHECK_FALSE(setting.IsReady(5, 0));
+  CHECK(prefetcher.is_idle());
   const int64_t before = setting.num_requests();
   setting.Read(5, 0);
   CHECK(setting.num_requests() > before);
-  prefetcher.Done(setting.steps[5], 0);
-  prefetcher.Done(setting.steps[5], 1);
+  setting.Done(5, 0);
+  setting.Done(5, 1);
   // It is not fetched again when its turn comes.
   const int64_t after = setting.num_requests();
   for (int64_t group = 0; group < 5; ++group) {
-    prefetcher.Done(setting.steps[static_cast<size_t>(group)], 0);
-    prefetcher.Done(setting.steps[static_cast<size_t>(group)], 1);
+    setting.Done(group, 0);
+    setting.Done(group, 1);
   }
   CHECK(setting.num_requests() == after + 3);
-  CHECK(prefetcher.stats().held_bytes == 0);
+  CHECK(setting.blocks->totals().held_bytes == 0);
 }
 
 TEST_CASE("a row group beyond the budget goes block by block") {
@@ -163,21 +184,21 @@ TEST_CASE("a row group beyond the budget goes block by block") {
   Prefetcher& prefetcher = *setting.prefetcher;
   prefetcher.Advance();
   setting.AwaitAll();
-  CHECK(prefetcher.stats().held_bytes <= 600);
+  CHECK(setting.blocks->totals().held_bytes <= 600);
   // The beginnings of both columns are there first.
-  CHECK(prefetcher.IsReady(setting.steps[0], 0, true));
-  CHECK(prefetcher.IsReady(setting.steps[0], 1, true));
+  CHECK(setting.IsReady(0, 0));
+  CHECK(setting.IsReady(0, 1));
   int64_t most = 0;
   for (int64_t group = 0; group < 2; ++group) {
     for (int column = 0; column < 2; ++column) {
       setting.Read(group, column);
-      most = std::max(most, prefetcher.stats().held_bytes);
-      prefetcher.Done(setting.steps[static_cast<size_t>(group)], column);
+      most = std::max(most, setting.blocks->totals().held_bytes.load());
+      setting.Done(group, column);
     }
   }
   CHECK(most <= 600);
   setting.AwaitAll();
-  CHECK(prefetcher.stats().held_bytes == 0);
+  CHECK(setting.blocks->totals().held_bytes == 0);
 }
 
 // As an offset index does that a hostile footer places at the end of a column chunk.
@@ -187,9 +208,9 @@ TEST_CASE("what is read to plan a step may be the end of a block that is dropped
   setting.before_next_step = [&] { setting.Read(0, 1); };
   setting.prefetcher->Advance();
   setting.AwaitAll();
-  setting.prefetcher->Done(setting.steps[0], 0);
+  setting.Done(0, 0);
   setting.AwaitAll();
-  CHECK(setting.prefetcher->IsReady(setting.steps[1], 0, true));
+  CHECK(setting.IsReady(1, 0));
 }
 
 TEST_CASE("no call is lost to one that is under way") {
@@ -202,7 +223,7 @@ TEST_CASE("no call is lost to one that is under way") {
     threads.emplace_back([&] {
       for (int64_t i = next++; i < kNumGroups; i = next++) {
         for (int column = 0; column < 2; ++column) {
-          setting.prefetcher->Done(setting.steps[static_cast<size_t>(i)], column);
+          setting.Done(i, column);
         }
       }
     });
@@ -211,14 +232,14 @@ TEST_CASE("no call is lost to one that is under way") {
   // Each end made room, and the last call looked at all of them.
   CHECK(setting.prefetcher->has_asked_for_all());
   setting.AwaitAll();
-  CHECK(setting.prefetcher->stats().held_bytes == 0);
+  CHECK(setting.blocks->totals().held_bytes == 0);
 }
 
 TEST_CASE("a footer read together with the end of a held block leaves it held") {
   Setting setting(2, 600, 200);
   setting.prefetcher->Advance();
   setting.AwaitAll();
-  const int64_t held_bytes = setting.prefetcher->stats().held_bytes;
+  const int64_t held_bytes = setting.blocks->totals().held_bytes;
   const int64_t num_requests = setting.num_requests();
   const auto file = setting.files->Open(0);
   for (int column = 0; column < 2; ++column) {
@@ -226,7 +247,7 @@ TEST_CASE("a footer read together with the end of a held block leaves it held") 
     std::vector<uint8_t> bytes(200);
     file->file().LookAt(chunk.offset, 200, bytes.data());
   }
-  CHECK(setting.prefetcher->stats().held_bytes == held_bytes);
+  CHECK(setting.blocks->totals().held_bytes == held_bytes);
   CHECK(setting.num_requests() == num_requests);
   setting.Read(0, 0);
   CHECK(setting.num_requests() > num_requests);  // room for more, as blocks were passed
@@ -237,16 +258,16 @@ TEST_CASE("a window beyond the budget goes column by column") {
   Prefetcher& prefetcher = *setting.prefetcher;
   prefetcher.Advance();
   setting.AwaitAll();
-  CHECK(prefetcher.IsReady(setting.steps[2], 0, true));
-  CHECK_FALSE(prefetcher.IsReady(setting.steps[0], 1, true));
+  CHECK(setting.IsReady(2, 0));
+  CHECK_FALSE(setting.IsReady(0, 1));
   for (int column = 0; column < 2; ++column) {
     for (const ReadStep& step : setting.steps) {
       setting.Read(step.row_group, column);
-      prefetcher.Done(step, column);
+      setting.Done(step.row_group, column);
     }
   }
   CHECK(setting.num_requests() == 12);
-  CHECK(prefetcher.stats().held_bytes == 0);
+  CHECK(setting.blocks->totals().held_bytes == 0);
 }
 
 TEST_CASE(
@@ -255,29 +276,31 @@ TEST_CASE(
   setting.store->Stall();
   Prefetcher& prefetcher = *setting.prefetcher;
   prefetcher.Advance();
-  CHECK(prefetcher.stats().num_in_flight == 2);
+  CHECK(setting.blocks->totals().num_in_flight == 2);
   for (const ReadStep& step : setting.steps) {
-    prefetcher.Done(step, 0);
-    prefetcher.Done(step, 1);
+    setting.Done(step.row_group, 0);
+    setting.Done(step.row_group, 1);
   }
-  CHECK(prefetcher.stats().held_bytes == 0);
-  CHECK(prefetcher.stats().num_in_flight == 0);
+  CHECK(setting.blocks->totals().held_bytes == 0);
+  CHECK(setting.blocks->totals().num_in_flight == 0);
 }
 
 TEST_CASE("footers of files to come are asked for together, and once") {
   const DataSet data({.columns = {{"a", "int64"}}, .row_group_rows = {100}}, 20);
   const auto store = std::make_shared<Store>();
-  const auto reads = std::make_shared<RemoteReads>(store);
+  const auto blocks = std::make_shared<RemoteBlocks>(store);
   const auto files = std::make_shared<ReaderFiles>(
-      std::make_shared<ParquetFiles>(PlannedIn(data, store)), reads);
+      std::make_shared<ParquetFiles>(PlannedIn(data, store)), blocks);
   int64_t next = 0;
   Prefetcher prefetcher({.files = files,
-                         .reads = reads,
+                         .blocks = blocks,
                          .columns = {{{"a"}}},
                          .next_steps = [&]() -> std::optional<std::vector<ReadStep>> {
                            if (next == 20) return std::nullopt;
                            return std::vector{ReadStep{next++, 0, 100}};
                          },
+                         .carried = std::make_shared<CarriedFetches>(),
+                         .memory = std::make_shared<BufferPool>(1 << 20),
                          .budget_bytes = 1 << 20,
                          .on_ready = [] {}});
   store->Stall();
@@ -305,13 +328,13 @@ TEST_CASE("nobody waits for a thread that waits for a footer, and it wakes the o
   prefetcher.Advance();
   prefetcher.Announce({{setting.steps[0]}});
   for (const ReadStep& step : setting.steps) {
-    for (int column = 0; column < 2; ++column) prefetcher.Done(step, column);
+    for (int column = 0; column < 2; ++column) setting.Done(step.row_group, column);
   }
   // The other thread may ask for the bytes.
-  CHECK_FALSE(prefetcher.IsReady(setting.steps[5], 0, prefetcher.IsAsking()));
+  CHECK_FALSE(prefetcher.is_idle());
   allowed.set_value();
   other.join();
-  CHECK(prefetcher.IsReady(setting.steps[5], 0, prefetcher.IsAsking()));
+  CHECK(prefetcher.is_idle());
   CHECK(setting.num_ready == 1);  // not by a fetch: nothing was left to ask for
 }
 
@@ -328,7 +351,7 @@ TEST_CASE("the next reader finds what it reads first") {
     for (const ReadStep& step : setting.steps) {
       for (int column = 0; column < 2; ++column) {
         setting.Read(step.row_group, column);
-        setting.prefetcher->Done(step, column);
+        setting.Done(step.row_group, column);
       }
     }
   };
@@ -340,7 +363,7 @@ TEST_CASE("the next reader finds what it reads first") {
       {{setting.steps[4]}, {setting.steps[1], setting.steps[0]}});
   CHECK(setting.num_requests() == 9);
   read_all();
-  CHECK(setting.prefetcher->stats().held_bytes == 0);
+  CHECK(setting.blocks->totals().held_bytes == 0);
 
   std::swap(setting.steps[0], setting.steps[4]);
   setting.BeginNext(100'000);
@@ -350,7 +373,7 @@ TEST_CASE("the next reader finds what it reads first") {
   CHECK(setting.num_requests() == 9 + 6 - 2);
   read_all();
   CHECK(setting.num_requests() == 9 + 6 - 2);
-  CHECK(setting.prefetcher->stats().held_bytes == 0);
+  CHECK(setting.blocks->totals().held_bytes == 0);
 }
 
 TEST_CASE("a window beyond the budget finds whole requests of the epoch before") {
@@ -366,15 +389,17 @@ TEST_CASE("a window beyond the budget finds whole requests of the epoch before")
   setting.store->Release();
   for (int column = 0; column < 2; ++column) {
     for (const ReadStep& step : setting.steps) {
-      while (!setting.prefetcher->IsReady(step, column, false)) std::this_thread::yield();
+      while (!setting.IsReady(step.row_group, column) && !setting.prefetcher->is_idle()) {
+        std::this_thread::yield();
+      }
       setting.Read(step.row_group, column);
-      setting.prefetcher->Done(step, column);
+      setting.Done(step.row_group, column);
     }
   }
   setting.AwaitAll();
   // Columns of other row groups come one by one.
   CHECK(setting.num_requests() == 8 + 4 * 2);
-  CHECK(setting.prefetcher->stats().held_bytes == 0);
+  CHECK(setting.blocks->totals().held_bytes == 0);
 }
 
 TEST_CASE("a reader that was told of no room for more leaves nothing") {
@@ -383,8 +408,8 @@ TEST_CASE("a reader that was told of no room for more leaves nothing") {
   CHECK_FALSE(setting.prefetcher->has_asked_for_all());
   setting.prefetcher->Announce({{setting.steps[0]}});
   for (const ReadStep& step : setting.steps) {
-    setting.prefetcher->Done(step, 0);
-    setting.prefetcher->Done(step, 1);
+    setting.Done(step.row_group, 0);
+    setting.Done(step.row_group, 1);
   }
   CHECK(setting.prefetcher->has_asked_for_all());
   CHECK(setting.carried->num_bytes() == 0);
@@ -409,7 +434,7 @@ TEST_CASE("a stopped prefetcher ends waits and calls nobody") {
   CHECK(testing::Throws(ErrorKind::kStopped, [&] { setting.Read(0, 0); }));
   setting.store->Release();
   setting.prefetcher->Advance();
-  setting.prefetcher->Done(setting.steps[0], 0);
+  setting.Done(0, 0);
   CHECK(setting.num_ready == num_ready);
 }
 
