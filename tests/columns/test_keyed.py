@@ -26,6 +26,7 @@ from torchparquet import (
     KeyedJagged,
     ListLengthError,
     NullValueError,
+    Order,
     ParquetDataset,
     mix,
 )
@@ -181,6 +182,13 @@ def test_ranks_and_resumption_within_an_epoch(path: Path, table: pa.Table, shuff
         assert rows == rows_in(whole, table)
         seen += rows
     assert sorted(seen) == list(range(NUM_ROWS))
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_rows_of_several_shares_in_a_batch(path: Path, table: pa.Table, shuffle: bool) -> None:
+    order = Order(canonical_world_size=4)
+    rows = rows_in(open_table(path, order=order, batch_size=40, shuffle=shuffle), table)
+    assert sorted(rows) == list(range(NUM_ROWS))
 
 
 @pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.long)])

@@ -120,6 +120,7 @@ class Field:
             fill = f" {shortened(['error' if one is None else str(one) for one in self.fills])}"
         kind = "Jagged of " if self.num_offsets else ""
         kind = f"KeyedJagged of {len(self.sources)} keys of " if self.keyed else kind
+        fill += ", null rows are empty" if self.keyed and all(self.empty_nulls) else ""
         return f"{kind}{self.dtype} {shape}{sources}, nulls={self.nulls}{fill}"
 
     def __repr__(self) -> str:
