@@ -7,24 +7,69 @@
 
 namespace torchparquet {
 
-void InFlightBatch::AddPart(int64_t jagged_index, JaggedPart part,
+void InFlightBatch::AddPart(int64_t jagged_index, int64_t element, JaggedPart part,
                             std::string_view path) {
-  const std::lock_guard lock(jagged_mutex);
-  JaggedColumn& column = jagged[static_cast<size_t>(jagged_index)];
+  std::unique_lock lock(jagged_mutex);
+  JaggedField& field = jagged[static_cast<size_t>(jagged_index)];
+  JaggedColumn& column = field.columns[static_cast<size_t>(element)];
   column.path = path;
-  column.num_bytes += static_cast<uint64_t>(part.items.num_bytes());
-  column.max_bytes = part.items.values->max_bytes();
-  if (!column.is_too_large()) return column.parts.push_back(std::move(part));
-  // Complete fails, so that the failure is the same whichever part comes last.
-  column.parts.clear();
+  column.num_rows += part.num_rows;
+  field.num_bytes += static_cast<uint64_t>(part.items.num_bytes());
+  field.max_bytes = part.items.values->max_bytes();
+  if (field.is_too_large()) {
+    // Complete fails, so that the failure is the same whichever part comes last.
+    for (JaggedColumn& one : field.columns) one.parts.clear();
+    return;
+  }
+  column.parts.push_back(std::move(part));
+  if (field.is_keyed && !field.is_joining) JoinReady(std::move(lock), &field);
+}
+
+// Joins the next columns whose rows are all there, without the lock.
+void InFlightBatch::JoinReady(std::unique_lock<std::mutex> lock, JaggedField* field) {
+  const auto is_ready = [&] {
+    return !field->is_too_large() && field->num_joined < field->columns.size() &&
+           field->columns[field->num_joined].num_rows == planned_rows;
+  };
+  field->is_joining = true;
+  while (is_ready()) {
+    JaggedColumn& column = field->columns[field->num_joined];
+    JaggedColumn joined = {.offsets = column.offsets, .parts = std::move(column.parts)};
+    column.parts.clear();
+    int32_t* lengths =
+        LengthsOf(*field) + static_cast<int64_t>(field->num_joined) * planned_rows;
+    lock.unlock();
+    JoinColumn(std::move(joined), lengths, &field->items);
+    lock.lock();
+    ++field->num_joined;
+  }
+  field->is_joining = false;
 }
 
 void InFlightBatch::Complete() {
   ErrorPlace place;
   try {
-    for (JaggedColumn& column : jagged) {
-      place.column = column.path;
-      items.push_back(JoinParts(std::move(column)));
+    for (JaggedField& field : jagged) {
+      place.column = field.columns.front().path;
+      if (!field.is_keyed) {
+        items.push_back(JoinParts(std::move(field)));
+        continue;
+      }
+      CheckSize(field);
+      // The rest, of a batch that was cut to fewer rows than were planned.
+      for (size_t i = field.num_joined; i < field.columns.size(); ++i) {
+        int32_t* lengths = LengthsOf(field) + static_cast<int64_t>(i) * num_rows;
+        JaggedColumn& column = field.columns[i];
+        place.column = column.path;
+        JoinColumn({.offsets = column.offsets, .parts = std::move(column.parts)}, lengths,
+                   &field.items);
+      }
+      items.push_back(std::move(field.items));
+    }
+    for (const JaggedField& field : jagged) {
+      if (field.weighs < 0) continue;
+      place.column = {};
+      CheckWeights(field, jagged[static_cast<size_t>(field.weighs)], num_rows);
     }
   } catch (...) {
     failure = CurrentErrorAt(place);
@@ -43,7 +88,7 @@ bool BatchRing::HasRoom(int64_t num_batches) const {
 }
 
 InFlightBatch& BatchRing::Open(BatchMemory memory, int64_t num_rows, int64_t num_cells,
-                               std::vector<JaggedColumn> jagged) {
+                               std::vector<JaggedField> jagged) {
   const std::lock_guard lock(mutex_);
   const int64_t number = num_taken_ + static_cast<int64_t>(in_flight_.size());
   InFlightBatch& opened =

@@ -26,30 +26,38 @@ struct BatchMemory {
 // A batch between its opening and its hand-over.
 struct InFlightBatch {
   InFlightBatch(BatchMemory batch_memory, int64_t rows, int64_t cells,
-                std::vector<JaggedColumn> jagged_columns)
+                std::vector<JaggedField> jagged_fields)
       : memory(std::move(batch_memory)),
         num_rows(rows),
+        planned_rows(rows),
         missing_cells(cells),
-        jagged(std::move(jagged_columns)) {}
+        jagged(std::move(jagged_fields)) {}
 
-  // Adds a task's part of a field of variable length, before the task counts its cells
-  // down. `path` names the column and outlives the batch. Thread-safe.
-  void AddPart(int64_t jagged_index, JaggedPart part, std::string_view path);
+  // Adds a task's part of a column of variable length, before the task counts its cells
+  // down. `element` is the column of a keyed field; `path` names it and outlives the
+  // batch. Joins the columns of a keyed field that are ready, unless another thread does:
+  // values are then still in this thread's cache. Thread-safe.
+  void AddPart(int64_t jagged_index, int64_t element, JaggedPart part,
+               std::string_view path);
   // Joins the parts on the thread that brought the last cell. A failure to join is the
   // failure of the batch, not of that thread's column.
   void Complete();
 
   BatchMemory memory;
-  int64_t num_rows;
+  int64_t num_rows;  // may become less before the batch is complete
+  const int64_t planned_rows;
   int64_t number = 0;  // in the stream
   // (row, column) pairs that are not written yet. Each column's task counts it down: in
   // another cache line than what each reads above.
   alignas(64) std::atomic<int64_t> missing_cells;
   std::atomic<bool> is_complete{false};
   std::mutex jagged_mutex;
-  std::vector<JaggedColumn> jagged;  // guarded by jagged_mutex until the last cell
-  std::vector<JaggedItems> items;    // of the same fields; when complete
-  std::optional<Error> failure;      // instead of items
+  std::vector<JaggedField> jagged;  // guarded by jagged_mutex until the last cell
+  std::vector<JaggedItems> items;   // of the same fields; when complete
+  std::optional<Error> failure;     // instead of items
+
+ private:
+  void JoinReady(std::unique_lock<std::mutex> lock, JaggedField* field);
 };
 
 // The place of a failure in the order of the stream. The least one is reported, so the
@@ -80,7 +88,7 @@ class BatchRing {
   // Opens the next batch; the caller has checked for room. The reference stays valid
   // until the batch is taken, which cannot happen before its last cell is counted down.
   InFlightBatch& Open(BatchMemory memory, int64_t num_rows, int64_t num_cells,
-                      std::vector<JaggedColumn> jagged = {});
+                      std::vector<JaggedField> jagged = {});
   // A batch in flight, by its number in the stream.
   InFlightBatch& At(int64_t batch);
   int64_t num_in_flight() const;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -117,14 +118,24 @@ int64_t JaggedItems::num_bytes() const {
   return static_cast<int64_t>(total);
 }
 
-JaggedItems JoinParts(JaggedColumn column) {
-  if (column.is_too_large()) {
-    throw Error(ErrorKind::kValuesTooLarge,
-                "values of one batch need more than the memory they may take; take a "
-                "smaller batch_size or a larger max_memory: " +
-                    std::to_string(column.num_bytes) + " bytes of " +
-                    std::to_string(column.max_bytes));
-  }
+int64_t JaggedItems::num_part_bytes() const {
+  if (is_keyed) return static_cast<int64_t>(values->size());
+  // Without the last offset of each level.
+  return num_bytes() - static_cast<int64_t>(starts.size()) * kOffsetBytes;
+}
+
+void CheckSize(const JaggedField& field) {
+  if (!field.is_too_large()) return;
+  throw Error(ErrorKind::kValuesTooLarge,
+              "values of one batch need more than the memory they may take; take a "
+              "smaller batch_size or a larger max_memory: " +
+                  std::to_string(field.num_bytes) + " bytes of " +
+                  std::to_string(field.max_bytes));
+}
+
+JaggedItems JoinParts(JaggedField field) {
+  CheckSize(field);
+  JaggedColumn column = std::move(field.columns.front());
   std::ranges::sort(column.parts, {}, &JaggedPart::first_row);
   JaggedItems items = std::move(column.parts.front().items);
   for (size_t i = 1; i < column.parts.size(); ++i) {
@@ -141,17 +152,79 @@ JaggedItems JoinParts(JaggedColumn column) {
   return items;
 }
 
+void JoinColumn(JaggedColumn column, int32_t* lengths, JaggedItems* items) {
+  std::ranges::sort(column.parts, {}, &JaggedPart::first_row);
+  // Offsets and lengths share memory, where no object of either type begins to live.
+  const auto* offsets = reinterpret_cast<const uint8_t*>(column.offsets);
+  auto* out = reinterpret_cast<uint8_t*>(lengths);
+  int64_t longest = 0;
+  for (JaggedPart& part : column.parts) {
+    const uint8_t* next = offsets + part.first_row * kOffsetBytes;
+    const auto write = [&](int64_t length) {
+      longest = std::max(longest, length);
+      const auto stored = static_cast<int32_t>(length);
+      std::memcpy(out, &stored, sizeof(stored));
+      out += sizeof(stored);
+    };
+    int64_t begin = 0;
+    if (part.num_rows > 0) std::memcpy(&begin, next, sizeof(begin));
+    for (int64_t row = 1; row < part.num_rows; ++row) {
+      next += kOffsetBytes;
+      int64_t end = 0;
+      std::memcpy(&end, next, sizeof(end));
+      write(end - begin);
+      begin = end;
+    }
+    if (part.num_rows > 0) write(part.items.num_items.front() - begin);
+    Append(*part.items.values.operator->(), &*items->values);
+    items->num_items.front() += part.items.num_items.front();
+    part.items = {};
+  }
+  if (longest > std::numeric_limits<int32_t>::max()) {
+    throw Error(ErrorKind::kListLength,
+                "a list of a keyed field is longer than an int32 holds: " +
+                    std::to_string(longest));
+  }
+  std::memcpy(items->starts.front()->Extend(sizeof(int64_t)), items->num_items.data(),
+              sizeof(int64_t));
+}
+
+int32_t* LengthsOf(const JaggedField& field) {
+  return reinterpret_cast<int32_t*>(field.columns.front().offsets);
+}
+
+void CheckWeights(const JaggedField& weights, const JaggedField& values,
+                  int64_t num_rows) {
+  const auto count = static_cast<size_t>(num_rows) * weights.columns.size();
+  const int32_t* begin = LengthsOf(weights);
+  const auto [wrong, right] = std::mismatch(begin, begin + count, LengthsOf(values));
+  if (wrong == begin + count) return;
+  const auto number = wrong - begin;
+  const auto column = static_cast<size_t>(number / num_rows);
+  throw Error(ErrorKind::kListLength,
+              "weights must have the lengths of their values: " + std::to_string(*wrong) +
+                  " weights for " + std::to_string(*right) + " values of '" +
+                  Printable(values.columns[column].path) + "', row " +
+                  std::to_string(number % num_rows) + " of the batch",
+              {.column = std::string(weights.columns[column].path)});
+}
+
 JaggedMemory::JaggedMemory(std::vector<double> row_bytes, int64_t max_bytes,
                            std::shared_ptr<SinkPool> pool)
     : row_bytes_(row_bytes.size()), max_bytes_(max_bytes), pool_(std::move(pool)) {
   for (size_t i = 0; i < row_bytes.size(); ++i) row_bytes_[i] = row_bytes[i];
 }
 
-JaggedItems JaggedMemory::Begin(int64_t field, int64_t num_rows, int64_t num_offsets,
+namespace {
+
+// Some more, so that rows slightly longer than earlier ones need no growth.
+constexpr double kMargin = 1.125;
+
+}  // namespace
+
+JaggedItems JaggedMemory::Begin(int64_t column, int64_t num_rows, int64_t num_offsets,
                                 bool has_valid) {
-  // Some more, so that rows slightly longer than earlier ones need no growth.
-  constexpr double kMargin = 1.125;
-  const double likely = row_bytes_[static_cast<size_t>(field)].load() *
+  const double likely = row_bytes_[static_cast<size_t>(column)].load() *
                         static_cast<double>(num_rows) * kMargin;
   JaggedItems items;
   items.values = pool_->Acquire(static_cast<int64_t>(std::min(likely, 0x1p62)));
@@ -161,18 +234,30 @@ JaggedItems JaggedMemory::Begin(int64_t field, int64_t num_rows, int64_t num_off
   return items;
 }
 
-void JaggedMemory::Learn(int64_t field, int64_t num_rows, const JaggedItems& items) {
-  row_bytes_[static_cast<size_t>(field)] =
+JaggedItems JaggedMemory::BeginKeyed(int64_t first_column, int64_t num_columns,
+                                     int64_t num_rows) {
+  double row_bytes = 0;
+  for (int64_t i = 0; i < num_columns; ++i) {
+    row_bytes += row_bytes_[static_cast<size_t>(first_column + i)].load();
+  }
+  const double likely = row_bytes * static_cast<double>(num_rows) * kMargin;
+  JaggedItems items;
+  items.values = pool_->Acquire(static_cast<int64_t>(std::min(likely, 0x1p62)));
+  items.starts.push_back(pool_->Acquire((num_columns + 1) * kOffsetBytes));
+  std::memset(items.starts.front()->Extend(kOffsetBytes), 0, kOffsetBytes);
+  items.num_items = {0};
+  items.is_keyed = true;
+  return items;
+}
+
+void JaggedMemory::Learn(int64_t column, int64_t num_rows, const JaggedItems& items) {
+  row_bytes_[static_cast<size_t>(column)] =
       static_cast<double>(items.values->size()) / static_cast<double>(num_rows);
   num_bytes_ += items.num_bytes();
 }
 
 void JaggedMemory::Forget(const std::vector<JaggedItems>& items) {
-  for (const JaggedItems& of_field : items) {
-    // Without the last offset of each level, which was added when the parts were joined.
-    num_bytes_ -= of_field.num_bytes() -
-                  static_cast<int64_t>(of_field.starts.size()) * kOffsetBytes;
-  }
+  for (const JaggedItems& of_field : items) num_bytes_ -= of_field.num_part_bytes();
 }
 
 }  // namespace torchparquet

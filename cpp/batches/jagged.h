@@ -78,7 +78,12 @@ struct JaggedItems {
   bool has_strings = false;  // then the last offsets lead to bytes
   bool has_valid = false;    // a mask is wanted
 
+  // Then `starts` has the begin of each column's values, and the end of all of them.
+  bool is_keyed = false;
+
   int64_t num_bytes() const;
+  // Those of the parts that were joined to these items.
+  int64_t num_part_bytes() const;
 };
 
 // A run of rows of one batch, from one task.
@@ -88,36 +93,71 @@ struct JaggedPart {
   JaggedItems items;
 };
 
-// A field of variable length in a batch in flight.
+// A column of variable length in a batch in flight.
 struct JaggedColumn {
   int64_t* offsets = nullptr;          // in the slab
-  std::vector<JaggedPart> parts = {};  // none if they are too large
+  std::vector<JaggedPart> parts = {};  // none if the field's are too large
   std::string_view path = {};          // of the column in its files
-  uint64_t num_bytes = 0;              // of all parts
-  uint64_t max_bytes = 0;              // that they may take
+  int64_t num_rows = 0;                // of the parts
+};
+
+// A field of variable length in a batch in flight: one column or, if it is keyed,
+// several, whose values are joined one column after the other.
+struct JaggedField {
+  std::vector<JaggedColumn> columns;
+  bool is_keyed = false;
+  int64_t weighs = -1;     // the number of the field whose lengths it must have
+  uint64_t num_bytes = 0;  // of all parts
+  uint64_t max_bytes = 0;  // that they may take
+  // Of a keyed field: the items of the first columns, which are joined already, and
+  // whether a thread is joining more.
+  JaggedItems items = {};
+  size_t num_joined = 0;
+  bool is_joining = false;
 
   bool is_too_large() const { return num_bytes > max_bytes; }
 };
 
-// Joins the parts in the order of their rows and completes the offsets of all levels,
-// which are counted within each part until then. All parts must be there. Throws
-// Error(kValuesTooLarge) if they hold more than they may.
-JaggedItems JoinParts(JaggedColumn column);
+// Throws Error(kValuesTooLarge) if the parts hold more than they may.
+void CheckSize(const JaggedField& field);
 
-// The memory of fields of variable length during a reader's life. Thread-safe.
+// Joins the parts of a field of one column in the order of their rows and completes the
+// offsets of all levels, which are counted within each part until then. All parts must be
+// there. Throws Error(kValuesTooLarge) if they hold more than they may.
+JaggedItems JoinParts(JaggedField field);
+
+// Appends the values of column number `index` of a keyed field, of a batch of `num_rows`
+// rows, to `items`, and replaces its offsets by its lengths. The lengths of all columns
+// stand together, from the offsets of the first on. Columns come in order, since these
+// take the place of offsets. Throws Error(kListLength) if a length is beyond int32.
+void JoinColumn(JaggedColumn column, int32_t* lengths, JaggedItems* items);
+
+// The place of the lengths of a keyed field.
+int32_t* LengthsOf(const JaggedField& field);
+
+// Throws Error(kListLength), and names column and row of the batch, where the lengths of
+// a keyed field of a complete batch are not those of the field that it weighs.
+void CheckWeights(const JaggedField& weights, const JaggedField& values,
+                  int64_t num_rows);
+
+// The memory of columns of variable length during a reader's life. Thread-safe.
 class JaggedMemory {
  public:
-  // `row_bytes` is the likely size of a row of each such field. All fields together may
-  // take about `max_bytes` in batches in flight.
+  // `row_bytes` is the likely size of a row of each such column. All together may take
+  // about `max_bytes` in batches in flight.
   JaggedMemory(std::vector<double> row_bytes, int64_t max_bytes,
                std::shared_ptr<SinkPool> pool);
 
-  // Returns empty items with room for about `num_rows` rows of the field, and for a mask
+  // Returns empty items with room for about `num_rows` rows of the column, and for a mask
   // if one is wanted.
-  JaggedItems Begin(int64_t field, int64_t num_rows, int64_t num_offsets, bool has_valid);
+  JaggedItems Begin(int64_t column, int64_t num_rows, int64_t num_offsets,
+                    bool has_valid);
+  // Returns empty items of a keyed field with room for about `num_rows` rows of
+  // `num_columns` columns.
+  JaggedItems BeginKeyed(int64_t first_column, int64_t num_columns, int64_t num_rows);
   // Counts the items of `num_rows` rows that a task has decoded as in flight. Later items
   // begin with enough room.
-  void Learn(int64_t field, int64_t num_rows, const JaggedItems& items);
+  void Learn(int64_t column, int64_t num_rows, const JaggedItems& items);
   // Counts `num_bytes` bytes as no longer in flight.
   void Release(int64_t num_bytes) { num_bytes_ -= num_bytes; }
   // Returns recycled memory that is not counted.
@@ -133,7 +173,7 @@ class JaggedMemory {
   const std::shared_ptr<SinkPool>& pool() const { return pool_; }
 
  private:
-  // By field. Threads read and write without order, since these are estimates.
+  // By column. Threads read and write without order, since these are estimates.
   std::vector<std::atomic<double>> row_bytes_;
   std::atomic<int64_t> num_bytes_{0};
   const int64_t max_bytes_;

@@ -57,12 +57,20 @@ BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capaci
     }
     FieldPlace place{field};
     if (field.num_offsets > 0) {
-      if (field.item_bytes != sizeof(int64_t) || field.width * field.cell_items != 1) {
+      if (field.item_bytes != sizeof(int64_t) || field.cell_items != 1 ||
+          (field.width != 1 && !field.is_keyed)) {
         throw Error(ErrorKind::kInvalidArgument,
                     "a field of variable length has one offset of 8 bytes for each row");
       }
+      if (field.is_keyed && (field.num_offsets > 1 || field.has_valid)) {
+        throw Error(ErrorKind::kInvalidArgument,
+                    "a keyed field has one level of offsets and no valid tensor");
+      }
       place.jagged_index = static_cast<int64_t>(layout.jagged_fields.size());
+      place.first_jagged = layout.num_jagged;
+      place.column_bytes = (capacity_rows + 1) * field.item_bytes;
       layout.jagged_fields.push_back(static_cast<int64_t>(layout.fields.size()));
+      layout.num_jagged += field.width;
     }
     // There is one offset more than rows.
     place.values_offset =

@@ -9,7 +9,9 @@ namespace torchparquet {
 
 // One output tensor of a batch: [B], [B, width] for a group of columns, or [B,
 // cell_items] if each value is an array of items. A field of variable length has the
-// offsets of its rows here, [B + 1] of int64; JaggedItems has the rest.
+// offsets of its rows here, [B + 1] of int64; JaggedItems has the rest. A keyed field has
+// those of each of its columns in turn, [width, B + 1]. Once its batch is complete the
+// lengths of all rows stand in their place, [width, B] of int32.
 struct FieldSpec {
   int64_t item_bytes = 0;       // 1, 2, 4 or 8
   int64_t width = 1;            // cells of a row
@@ -18,7 +20,12 @@ struct FieldSpec {
   int64_t valid_items = 1;      // of that tensor per cell; above 1 if items are masked
   int64_t num_offsets = 0;      // levels of offsets; above 0: variable length
   bool has_item_valid = false;  // adds a bool tensor of one item per value
-  double row_bytes = 0;         // likely bytes of a row's items
+  double row_bytes = 0;         // likely bytes of a row's items, of all columns
+  bool is_keyed = false;        // `width` columns of variable length, one after the other
+  int64_t weighs = -1;          // of a keyed field: the field whose lengths it has too
+
+  // The columns of variable length.
+  int64_t num_jagged() const { return num_offsets > 0 ? width : 0; }
 };
 
 // A field with its place in a slab, in bytes from the slab's start.
@@ -26,6 +33,16 @@ struct FieldPlace : FieldSpec {
   int64_t values_offset = 0;
   int64_t valid_offset = -1;  // -1: the field has no valid tensor
   int64_t jagged_index = -1;  // among the fields of variable length; -1: not one
+  int64_t first_jagged = -1;  // of its columns among all columns of variable length
+  int64_t column_bytes = 0;   // from the offsets of one such column to those of the next
+
+  // The place, in bytes, of a row of one of the field's columns.
+  int64_t OffsetOf(int64_t row, int64_t element) const {
+    if (num_offsets > 0) {
+      return values_offset + element * column_bytes + row * item_bytes;
+    }
+    return values_offset + (row * width + element) * cell_items * item_bytes;
+  }
 };
 
 // The layout of every slab of one reader: field after field in the given order, each
@@ -37,6 +54,7 @@ struct BatchLayout {
   int64_t slab_bytes = 0;
   std::vector<FieldPlace> fields;
   std::vector<int64_t> jagged_fields;  // numbers of the fields of variable length
+  int64_t num_jagged = 0;              // their columns
 };
 
 // Throws Error(kInvalidArgument) for a capacity below 1, an impossible item size or

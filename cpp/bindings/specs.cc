@@ -212,7 +212,8 @@ void BindSpecs(py::module_& m) {
   py::class_<FieldSpec>(m, "FieldSpec")
       .def(py::init([](int64_t item_bytes, int64_t width, int64_t cell_items,
                        bool has_valid, int64_t valid_items, int64_t num_offsets,
-                       bool has_item_valid, double row_bytes) {
+                       bool has_item_valid, double row_bytes, bool is_keyed,
+                       int64_t weighs) {
              return FieldSpec{.item_bytes = item_bytes,
                               .width = width,
                               .cell_items = cell_items,
@@ -220,11 +221,14 @@ void BindSpecs(py::module_& m) {
                               .valid_items = valid_items,
                               .num_offsets = num_offsets,
                               .has_item_valid = has_item_valid,
-                              .row_bytes = row_bytes};
+                              .row_bytes = row_bytes,
+                              .is_keyed = is_keyed,
+                              .weighs = weighs};
            }),
            py::kw_only(), py::arg("item_bytes"), py::arg("width"), py::arg("cell_items"),
            py::arg("has_valid"), py::arg("valid_items"), py::arg("num_offsets"),
-           py::arg("has_item_valid"), py::arg("row_bytes"));
+           py::arg("has_item_valid"), py::arg("row_bytes"), py::arg("is_keyed"),
+           py::arg("weighs"));
   py::class_<Vocabulary, std::shared_ptr<Vocabulary>>(m, "Vocabulary")
       .def(py::init([](const std::vector<py::bytes>& words, int64_t unknown_code) {
              return std::make_shared<Vocabulary>(
@@ -249,7 +253,8 @@ void BindSpecs(py::module_& m) {
                  std::optional<int64_t> default_items, int64_t unit_nanoseconds,
                  bool missing_is_null, std::vector<std::optional<uint64_t>> file_bits,
                  std::vector<std::string> stored_paths, std::vector<int32_t> path_of_file,
-                 const std::optional<PackRequest>& pack, bool lengths_only) {
+                 const std::optional<PackRequest>& pack, bool lengths_only,
+                 bool is_scalar, bool null_rows_are_empty) {
                 const auto found = kernels::DtypeOfName(dtype);
                 if (!found) throw py::value_error("no such dtype: " + dtype);
                 return ColumnSpec{
@@ -262,6 +267,8 @@ void BindSpecs(py::module_& m) {
                                 .list_length = list_length,
                                 .pack = pack,
                                 .lengths_only = lengths_only,
+                                .is_scalar = is_scalar,
+                                .null_rows_are_empty = null_rows_are_empty,
                                 .vocabulary = std::move(vocabulary).value_or(nullptr),
                                 .default_bits = default_bits,
                                 .default_bytes = TextOf(default_bytes),
@@ -281,7 +288,8 @@ void BindSpecs(py::module_& m) {
           py::arg("nulls_are_errors"), py::arg("fill_bits"), py::arg("default_bits"),
           py::arg("default_bytes"), py::arg("default_items"), py::arg("unit_nanoseconds"),
           py::arg("missing_is_null"), py::arg("file_bits"), py::arg("stored_paths"),
-          py::arg("path_of_file"), py::arg("pack"), py::arg("lengths_only"));
+          py::arg("path_of_file"), py::arg("pack"), py::arg("lengths_only"),
+          py::arg("is_scalar"), py::arg("null_rows_are_empty"));
   py::class_<RowGroups, std::shared_ptr<RowGroups>>(m, "RowGroups")
       .def(py::init(&MakeRowGroups), py::kw_only(), py::arg("file"), py::arg("in_file"),
            py::arg("first_row"), py::arg("num_sequences"), py::arg("are_selected"));

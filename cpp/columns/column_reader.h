@@ -41,6 +41,10 @@ struct ColumnRequest {
   // lists.
   std::optional<PackRequest> pack = std::nullopt;
   bool lengths_only = false;  // a row is the length of its list; list_length is 1
+  // With one level of offsets: a row is one value, or none.
+  bool is_scalar = false;
+  // A row that is null has no value, whatever becomes of other nulls.
+  bool null_rows_are_empty = false;
   // If set, strings become their numbers in it; else they stay strings.
   std::shared_ptr<const Vocabulary> vocabulary = nullptr;
   // The value in every row of a file without the column. Without it, all rows are null

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -13,15 +14,17 @@
 namespace torchparquet {
 namespace {
 
+bool HasStrings(const ParquetFile& file, const ColumnRequest& column, int leaf) {
+  if (column.vocabulary != nullptr || column.is_scalar) return false;
+  const LeafColumn& stored = file.leaves()[static_cast<size_t>(leaf)];
+  return stored.is_bytes() ||
+         (stored.holds_nulls() && column.num_offsets > stored.num_offsets());
+}
+
 std::unique_ptr<ItemAppender> MakeAppender(const ParquetFile& file,
                                            const ColumnRequest& column, int leaf,
                                            ColumnBuffers* buffers) {
-  const LeafColumn& stored = file.leaves()[static_cast<size_t>(leaf)];
-  const bool is_bytes = stored.is_bytes() || (stored.holds_nulls() &&
-                                              column.num_offsets > stored.num_offsets());
-  if (is_bytes && column.vocabulary == nullptr) {
-    return std::make_unique<BytesAppender>(buffers);
-  }
+  if (HasStrings(file, column, leaf)) return std::make_unique<BytesAppender>(buffers);
   return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
     return std::unique_ptr<ItemAppender>(std::make_unique<NumberAppender<Out>>(
         MakeRequestedValues<Out>(file, column, leaf, buffers), column.cell_items));
@@ -43,7 +46,8 @@ class JaggedReader : public RowWalk {
                const ColumnStart& start, ColumnBuffers buffers_to_use)
       : RowWalk(std::move(file), column, start, std::move(buffers_to_use)),
         num_lists_(leaf().element_levels.size()),
-        has_strings_(column.num_offsets > static_cast<int64_t>(num_lists_)),
+        has_strings_(HasStrings(this->file(), column, start.column)),
+        null_rows_are_empty_(column.null_rows_are_empty),
         appender_(MakeAppender(this->file(), column, start.column, buffers())) {}
 
  private:
@@ -67,8 +71,10 @@ class JaggedReader : public RowWalk {
   }
 
   void WriteEntries(const LevelBlock& block, int64_t row) override {
-    if (num_lists_ == 0) {
+    if (num_lists_ == 0 && has_strings_) {
       WriteStrings(block, row);
+    } else if (num_lists_ == 0) {
+      WriteScalars(block, row);
     } else if (num_lists_ == 1) {
       WriteOneList(block, row);
     } else {
@@ -95,6 +101,35 @@ class JaggedReader : public RowWalk {
       row_valid_ += run.size;
     }
     row_starts_ += block.size;
+  }
+
+  // Writes rows that are one value each, or none.
+  void WriteScalars(const LevelBlock& block, int64_t row) {
+    ValueRun run{.size = block.size, .num_valid = block.size, .fill_bits = fill_bits_};
+    int64_t* starts = std::exchange(row_starts_, row_starts_ + block.size);
+    std::iota(starts, row_starts_, items_.num_items[0]);
+    if (block.definition != nullptr) {
+      const auto max_level = static_cast<uint8_t>(leaf().max_level);
+      run.num_valid = kernels::CountEqual(block.definition, block.size, max_level);
+      if (run.num_valid < run.size) {
+        const uint8_t* validity = ValidityOf(block);
+        if (null_rows_are_empty_) {
+          run.size = run.num_valid;
+          int64_t next = items_.num_items[0];
+          for (int64_t i = 0; i < block.size; ++i) {
+            starts[i] = next;
+            next += validity[i];
+          }
+        } else if (fails_on_null_) {
+          const uint8_t* end = validity + block.size;
+          throw NullError(StoredRow(row + (std::find(validity, end, 0) - validity)));
+        } else {
+          run.validity = validity;
+        }
+      }
+    }
+    AppendValues(run);
+    items_.num_items[0] += run.size;
   }
 
   // Marks the entries that have a value.
@@ -146,11 +181,18 @@ class JaggedReader : public RowWalk {
     const auto empty_level = static_cast<uint8_t>(leaf().element_levels.front() - 1);
     const auto max_level = static_cast<uint8_t>(leaf().max_level);
     const auto is_null = [&](int64_t i) {
-      return block.definition[i] != max_level && block.definition[i] != empty_level;
+      const bool is_empty = null_rows_are_empty_ ? block.definition[i] <= empty_level
+                                                 : block.definition[i] == empty_level;
+      return block.definition[i] != max_level && !is_empty;
     };
+    const int64_t num_values =
+        kernels::CountEqual(block.definition, block.size, max_level);
     const int64_t num_not_null =
-        kernels::CountEqual(block.definition, block.size, max_level) +
-        kernels::CountEqual(block.definition, block.size, empty_level);
+        null_rows_are_empty_
+            ? num_values + block.size -
+                  kernels::CountAtLeast(block.definition, block.size,
+                                        static_cast<uint8_t>(empty_level + 1))
+            : num_values + kernels::CountEqual(block.definition, block.size, empty_level);
     if (num_not_null == block.size) return;
     for (int64_t i = 0; i < block.size; ++i) {
       row += block.repetition[i] == 0;
@@ -248,8 +290,10 @@ class JaggedReader : public RowWalk {
 
   // Throws if an entry says that its list at that level is null and nulls are errors.
   void CheckNotNull(int defined, size_t list, int64_t row) const {
-    if (fails_on_null_ && defined < leaf().element_levels[list] - 1)
+    if (fails_on_null_ && !(null_rows_are_empty_ && list == 0) &&
+        defined < leaf().element_levels[list] - 1) {
       throw NullError(StoredRow(row));
+    }
   }
 
   // Counts an entry as an element of its lists, from the list that it repeats on, and
@@ -289,6 +333,7 @@ class JaggedReader : public RowWalk {
 
   const size_t num_lists_;
   const bool has_strings_;  // the last offsets lead to bytes
+  const bool null_rows_are_empty_;
   const std::unique_ptr<ItemAppender> appender_;
   bool fails_on_null_ = false;
   bool has_item_valid_ = false;

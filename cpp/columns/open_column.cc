@@ -80,6 +80,9 @@ class MissingRowsReader : public ColumnReader {
       : ColumnReader(std::move(file), column, start, {}),
         bytes_(column.default_bytes),
         num_items_(column.default_items),
+        is_scalar_(column.is_scalar),
+        item_bytes_(static_cast<size_t>(kernels::DtypeBytes(column.dtype))),
+        null_rows_are_empty_(column.null_rows_are_empty),
         selection_(start.selection) {}
 
   int64_t row() const override { return row_; }
@@ -88,8 +91,17 @@ class MissingRowsReader : public ColumnReader {
  private:
   void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch*,
                 DecodeProgress* progress) override {
-    if (!bytes_ && target.nulls == NullPolicy::kError && rows.num_rows > 0) {
-      throw NullError(selection_ == nullptr ? rows.begin : selection_->RowAt(rows.begin));
+    if (!bytes_ && !null_rows_are_empty_ && rows.num_rows > 0) {
+      if (target.nulls == NullPolicy::kError) {
+        const int64_t row = rows.begin;
+        throw NullError(selection_ == nullptr ? row : selection_->RowAt(row));
+      }
+      if (is_scalar_) {  // a null is one value
+        std::string fill(item_bytes_, '\0');
+        std::memcpy(fill.data(), &target.fill_bits, item_bytes_);
+        bytes_ = std::move(fill);
+        num_items_ = 1;
+      }
     }
     has_item_valid_ = target.has_item_valid;
     for (const Segment& segment : target.segments) {
@@ -125,9 +137,11 @@ class MissingRowsReader : public ColumnReader {
     items->num_items.front() = static_cast<int64_t>(num_rows * num_items);
   }
 
-  const std::optional<std::string> bytes_;
-  const std::optional<int64_t>
-      num_items_;  // that the bytes hold; none: they are a string
+  std::optional<std::string> bytes_;
+  std::optional<int64_t> num_items_;  // that the bytes hold; none: they are a string
+  const bool is_scalar_;
+  const size_t item_bytes_;
+  const bool null_rows_are_empty_;
   bool has_item_valid_ = false;
   const std::shared_ptr<const RowSelection> selection_;
   int64_t row_ = 0;
@@ -186,9 +200,11 @@ void CheckLeaf(const LeafColumn& leaf, const ColumnRequest& column) {
   const bool is_fixed_list = column.list_length > 0;
   // Lists of nulls may be strings.
   const bool as_strings = leaf.holds_nulls() && column.num_offsets > 0 &&
-                          column.vocabulary == nullptr &&
+                          column.vocabulary == nullptr && !column.is_scalar &&
                           leaf.num_offsets() + 1 == column.num_offsets;
-  if (leaf.num_offsets() + as_strings - as_codes - is_fixed_list != column.num_offsets ||
+  const int64_t num_offsets =
+      leaf.num_offsets() + as_strings + column.is_scalar - as_codes - is_fixed_list;
+  if (num_offsets != column.num_offsets ||
       (is_fixed_list && (leaf.element_levels.size() != 1 || column.num_offsets > 0)) ||
       (leaf.cell_items() != column.cell_items && !leaf.holds_nulls())) {
     throw Error(ErrorKind::kInternal, "a field does not have the shape of its column");

@@ -89,12 +89,20 @@ void OpenBatch(ReaderState* state) {
     num_rows = std::min(num_rows, rest);
   }
   BatchMemory memory = TakeMemory(state);
-  std::vector<JaggedColumn> jagged;
-  for (const int64_t field : state->layout.jagged_fields) {
-    const FieldPlace& place = state->layout.fields[static_cast<size_t>(field)];
-    // Fields are aligned to 64 bytes.
-    jagged.push_back(
-        {.offsets = reinterpret_cast<int64_t*>(memory.data + place.values_offset)});
+  std::vector<JaggedField> jagged;
+  for (const int64_t index : state->layout.jagged_fields) {
+    const FieldPlace& place = state->layout.fields[static_cast<size_t>(index)];
+    JaggedField& field = jagged.emplace_back();
+    for (int64_t element = 0; element < place.width; ++element) {
+      // Fields are aligned to 64 bytes, their columns to those of an offset.
+      field.columns.push_back({.offsets = reinterpret_cast<int64_t*>(
+                                   memory.data + place.OffsetOf(0, element))});
+    }
+    if (!place.is_keyed) continue;
+    field.is_keyed = true;
+    field.items = state->jagged.BeginKeyed(place.first_jagged, place.width, num_rows);
+    if (place.weighs < 0) continue;
+    field.weighs = state->layout.fields[static_cast<size_t>(place.weighs)].jagged_index;
   }
   state->ring.Open(std::move(memory), num_rows, num_rows * state->spec.num_tasks(),
                    std::move(jagged));

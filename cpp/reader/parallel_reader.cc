@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 ParallelReader::ParallelReader(ReaderSpec spec, ReaderMemory memory)
     : owner_pid_(getpid()),
       state_(std::make_unique<ReaderState>(std::move(spec), std::move(memory))),
-      items_bytes_(state_->layout.jagged_fields.size()) {}
+      items_bytes_(static_cast<size_t>(state_->layout.num_jagged)) {}
 
 ParallelReader::~ParallelReader() {
   if (getpid() != owner_pid_) {
@@ -100,7 +100,22 @@ void ParallelReader::Count(const BatchRing::TakeResult& taken) {
   num_rows_ += taken.num_rows;
   latest_rows_ = taken.num_rows;
   for (size_t i = 0; i < taken.items.size(); ++i) {
-    items_bytes_[i] += taken.items[i].num_bytes();
+    const JaggedItems& items = taken.items[i];
+    const auto field = static_cast<size_t>(state_->layout.jagged_fields[i]);
+    int64_t* num_bytes =
+        &items_bytes_[static_cast<size_t>(state_->layout.fields[field].first_jagged)];
+    if (!items.is_keyed) {
+      *num_bytes += items.num_bytes();
+      continue;
+    }
+    const int64_t value_bytes = static_cast<int64_t>(items.values->size()) /
+                                std::max<int64_t>(1, items.num_items.front());
+    // Sinks of starts hold only int64, so all are aligned.
+    const auto* begin =
+        reinterpret_cast<const int64_t*>(items.starts.front()->bytes().data());
+    for (int64_t column = 0; column < state_->layout.fields[field].width; ++column) {
+      num_bytes[column] += (begin[column + 1] - begin[column]) * value_bytes;
+    }
   }
 }
 
@@ -290,10 +305,14 @@ std::vector<int64_t> ParallelReader::DeliveredBytes(int64_t num_batches,
     const FieldPlace& place = FieldOfTask(context, task);
     const int64_t valid_bytes = place.valid_offset >= 0 ? place.valid_items : 0;
     int64_t total = num_rows * (place.cell_items * place.item_bytes + valid_bytes);
+    if (place.is_keyed) {
+      total = num_rows * static_cast<int64_t>(sizeof(int32_t));  // of lengths
+    } else if (place.num_offsets > 0) {
+      total += num_batches * place.item_bytes;  // one offset more than rows
+    }
     if (place.num_offsets > 0) {
-      // One more than rows, and what they lead to.
-      total += num_batches * place.item_bytes;
-      total += items_bytes_[static_cast<size_t>(place.jagged_index)];
+      const int64_t element = ElementOfTask(state_->spec, task);
+      total += items_bytes_[static_cast<size_t>(place.first_jagged + element)];
     }
     num_bytes.push_back(total);
   }

@@ -125,7 +125,7 @@ class ParallelReader {
   int64_t num_batches_ = 0;
   int64_t num_rows_ = 0;
   int64_t latest_rows_ = 0;           // of the latest batch
-  std::vector<int64_t> items_bytes_;  // by field of variable length
+  std::vector<int64_t> items_bytes_;  // by column of variable length
   std::chrono::nanoseconds first_wait_{0};
 };
 

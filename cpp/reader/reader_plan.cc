@@ -17,7 +17,9 @@ namespace {
 
 // Bytes of a row of one of the field's columns.
 double LikelyRowBytes(const FieldSpec& field) {
-  if (field.num_offsets > 0) return field.row_bytes + sizeof(int64_t);
+  if (field.num_offsets > 0) {
+    return field.row_bytes / static_cast<double>(field.width) + sizeof(int64_t);
+  }
   return static_cast<double>(field.cell_items * field.item_bytes);
 }
 
@@ -72,7 +74,7 @@ WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
 // it reads every page before, to find the rows.
 bool SkipsByPage(const ColumnRequest& column) {
   if (column.list_length > 0) return false;
-  if (column.num_offsets == 0) return true;
+  if (column.num_offsets == 0 || column.is_scalar) return true;
   const auto is_bytes = [](const std::string& kind) {
     return kind == "string" || kind == "binary";
   };
@@ -163,7 +165,8 @@ WorkSplit MakeWorkSplit(const ReaderSpec& spec) {
 std::vector<double> RowBytes(const ReaderSpec& spec) {
   std::vector<double> row_bytes;
   for (const FieldSpec& field : spec.fields) {
-    if (field.num_offsets > 0) row_bytes.push_back(field.row_bytes);
+    row_bytes.insert(row_bytes.end(), static_cast<size_t>(field.num_jagged()),
+                     field.row_bytes / static_cast<double>(field.width));
   }
   return row_bytes;
 }

@@ -23,7 +23,7 @@ MemoryPlan MakeMemoryPlan(const ReaderSpec& spec, const BatchLayout& layout,
 // if a column could be read from its middle only by way of all that is before it.
 WorkSplit MakeWorkSplit(const ReaderSpec& spec);
 
-// The likely bytes of items per row, for each field of variable length.
+// The likely bytes of items per row, for each column of variable length.
 std::vector<double> RowBytes(const ReaderSpec& spec);
 
 // The bytes that items in flight may take: the rest after slabs and column readers.

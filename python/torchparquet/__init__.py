@@ -42,6 +42,7 @@ from torchparquet.errors import (  # noqa: E402
     UnsupportedColumnError,
 )
 from torchparquet.jagged import Jagged  # noqa: E402
+from torchparquet.keyed_jagged import KeyedJagged  # noqa: E402
 from torchparquet.mix import MixedDataset, mix  # noqa: E402
 from torchparquet.options import Ahead, ByLength, Order, Pack, Ranks, Split  # noqa: E402
 from torchparquet.unbatched import UnbatchedDataset  # noqa: E402
@@ -59,6 +60,7 @@ __all__ = [
     "Field",
     "FileChangedError",
     "Jagged",
+    "KeyedJagged",
     "ListLengthError",
     "Manifest",
     "Metrics",

@@ -34,9 +34,10 @@ class Column:
 
     Attributes:
         source: Name of a column (dotted path for a field of a struct) for a ``[B]`` tensor, or
-            a sequence of F names, stored as a tuple, for one ``[B, F]`` tensor. A name that no file
-            has may be a partition key, as ``year`` of ``year=...`` directories. None: the key of
-            the Column in a dict of columns.
+            a sequence of F names, stored as a tuple, for one ``[B, F]`` tensor. If some of the F
+            columns are lists, they become one `KeyedJagged`, in which a scalar is a list of one
+            value. A name that no file has may be a partition key, as ``year`` of ``year=...``
+            directories. None: the key of the Column in a dict of columns.
         nulls: The value of a null. ``"error"``: a null raises. ``"nan"``: NaN (floats only). A
             number or bool: that value. ``"mask"``: 0, and a bool tensor ``"<name>.valid"`` of the
             same shape is False there. ``"empty"``: empty, for strings and lists of them. None: the
@@ -44,15 +45,18 @@ class Column:
             list the policy is about elements; a null list raises under ``"error"`` and becomes
             empty otherwise. The mask of strings and lists is ``[B]``; lists have a second one, of
             their values: ``"<name>.values.valid"``. A tensor of several columns takes a mapping
-            too, from column to any of these but ``"mask"``; it is stored as pairs.
+            too, from column to any of these but ``"mask"``; it is stored as pairs. In a
+            `KeyedJagged`, ``"empty"`` gives a list or scalar that is null no value, and raises for
+            a null in a list; None does too, but makes it NaN in lists of floats.
         dtype: A torch dtype or its name, stored as the name, that values are cast to. Integers and
             bools become any float, or any integer that holds the value, or else raise `CastError`.
             Floats become any float. Decimals become any float or, with ``"int64"``, their unscaled
             value. Files may then store the column in different kinds. None for the usual dtype.
         length: L: every list has L elements and the tensor is ``[B, L]``; a list of another length
             raises `ListLengthError`, a null list is L nulls, and the mask is ``[B, L]``. ``"any"``:
-            lists are a `Jagged`. None: L if all files declare a ``fixed_size_list`` of L, or else
-            ``"any"``; files that declare different lengths raise.
+            lists are a `Jagged`, and several columns a `KeyedJagged`, also if all are scalars.
+            None: L if all files declare a ``fixed_size_list`` of L, or else ``"any"``; files that
+            declare different lengths raise.
         vocab: Words (str or bytes). Each string is read as the index of its word, int64 unless
             ``dtype`` says otherwise. ``"auto"``: all different strings of the column, or of all
             columns of a group, in ascending order of bytes. They are those of all rows, whatever
@@ -78,6 +82,9 @@ class Column:
             exactly raises `CastError`; a float ``dtype`` rounds it. None: the unit that the files
             store, or the finest of several, with a warning, if ``dtype`` is int64 or a float and
             the column is a tensor by itself.
+        weights: For a `KeyedJagged`: the F columns of the weights of its values, in step with
+            ``source``, read as float32. Each list must be as long as that of values; a scalar is
+            a list of one. A list of weights that is null is empty, a null in it raises.
     """
 
     source: str | Sequence[str] | None = None
@@ -91,6 +98,7 @@ class Column:
     stack: bool = False
     on_error: Literal["raise", "flag"] = "raise"
     unit: Literal["s", "ms", "us", "ns"] | None = None
+    weights: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         """Check the arguments and give them one form."""
@@ -113,12 +121,27 @@ class Column:
         if self.length is not None and not (isinstance(self.length, str) and self.length == "any"):
             length = checked_int("length", self.length, 1, 2**31, ', "any" or None')
             set_checked(self, length=length)
+        if self.weights is not None:
+            self._check_weights()
         if self.unit is not None:
             self._check_unit()
         if self.decode is not None:
             self._check_decode()
         elif self.stack or self.on_error != "raise":
             raise ValueError("stack and on_error need decode")
+
+    def _check_weights(self) -> None:
+        # Weights of several values may be one column.
+        is_list = isinstance(self.weights, list | tuple)
+        if not is_list or not all(isinstance(one, str) for one in self.weights or ()):
+            raise TypeError(f"weights must be a list of names or None; got {self.weights!r}")
+        weights = tuple(self.weights or ())
+        if not isinstance(self.source, tuple) or len(weights) != len(self.source):
+            raise ValueError(
+                "weights need a list of columns, one for each of them; got "
+                f"{len(weights)} for source={self.source!r}"
+            )
+        set_checked(self, weights=weights)
 
     def _check_unit(self) -> None:
         checked_word("unit", self.unit, NANOSECONDS, " or None")

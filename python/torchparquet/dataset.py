@@ -67,7 +67,8 @@ class ParquetDataset(SessionDataset[Batch]):
     Iterate it directly (`for batch in dataset`) or as `DataLoader(dataset, batch_size=None)`, with
     any number of workers. No worker is usually fastest, because native threads decode either way.
     A batch is a `dict[str, Tensor | Jagged]`: `[B]` per column, `[B, F]` per group of columns,
-    `[B, L]` for lists of a stated length, a `Jagged` for strings and other lists.
+    `[B, L]` for lists of a stated length, a `Jagged` for strings and other lists, a `KeyedJagged`
+    for groups with lists.
 
     Every iteration reads the next epoch, unless `set_epoch` names another. A look at one batch
     takes no epoch. The order of rows depends only on the files, the seed, the epoch, the options of

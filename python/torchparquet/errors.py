@@ -44,7 +44,10 @@ class CastError(ValueError):
 
 
 class ListLengthError(ValueError):
-    """A list does not have the length of ``Column(..., length=...)``; the message names the row."""
+    """A list does not have the length of ``Column(..., length=...)``, or that of its weights.
+
+    The message names the row.
+    """
 
 
 class RankMismatchError(RuntimeError):

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader
 import torchparquet
 from tests.fixtures.failing_loaders import raises_in_worker
 from tests.fixtures.shape_files import COLUMNS, digest_of_batch, shape_files, tensors_of
-from torchparquet import Ahead, NullValueError, Order, ParquetDataset, TransformError, mix
+from torchparquet import Ahead, Column, NullValueError, Order, ParquetDataset, TransformError, mix
 
 PACKAGE = Path(torchparquet.__file__).parent
 ACCELERATOR = (
@@ -86,6 +86,25 @@ def test_batches_are_those_of_the_host(
         found = {t.device.type for batch in kept for v in batch.values() for t in tensors_of(v)}
         assert found == {on_device["device"]}
     assert digests(kept) == expected
+
+
+def test_all_parts_of_a_keyed_jagged_arrive(tmp_path: Path, on_device: dict[str, Any]) -> None:
+    lists = [[number] * (number % 4) for number in range(300)]
+    weights = [[number / 4] * (number % 4) for number in range(300)]
+    table = pa.table({"list": lists, "id": range(300), "w": weights, "one": [1.0] * 300})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=70)
+    columns = {"keyed": Column(["list", "id"], weights=["w", "one"])}
+    options: dict[str, Any] = {"columns": columns, "batch_size": 64}
+    expected = [batch["keyed"] for batch in ParquetDataset(tmp_path, **options)]
+    found = [batch["keyed"] for batch in ParquetDataset(tmp_path, **options, **on_device)]
+    assert len(found) == len(expected) == 5
+    for keyed, on_host in zip(found, expected, strict=True):
+        parts = [keyed.values, keyed.lengths, keyed.weights]
+        wanted = [on_host.values, on_host.lengths, on_host.weights]
+        if "pin_memory" not in on_device:
+            assert {part.device.type for part in parts} == {on_device["device"]}
+        assert [part.tolist() for part in parts] == [part.tolist() for part in wanted]
+        assert keyed.length_per_key == on_host.length_per_key
 
 
 class Pair(NamedTuple):

@@ -1,4 +1,4 @@
-"""The examples that port other loaders: they run, and read what they say."""
+"""The examples that port other loaders, or read sparse features: they run and read every row."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+import keyed_features
 import port_row_stream
 import port_sparse_features
 from tests.fixtures.tree import ROOT
@@ -59,3 +60,17 @@ def test_the_sparse_loader_trains_on_every_feature(games: Path, ranks: int) -> N
         assert [line[2] for line in of_epoch] == [20_000 // ranks] * ranks
         assert sum(line[3] for line in of_epoch) == num_active
     assert found[-1][4] < found[0][4]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_keyed_features_train_on_every_value(tmp_path: Path, ranks: int) -> None:
+    visits = tmp_path / "visits"
+    keyed_features.write_visits(visits)
+    found = losses("examples/keyed_features.py", ranks, visits, "--epochs", 4)
+    assert [line[2] for line in found] == [20_000 // ranks] * 4 * ranks
+    table = pq.read_table(visits)
+    lists = [table[name].to_pylist() for name in ("shops", "brands", "items")]
+    num_values = sum(len(row or ()) for rows in lists for row in rows)
+    num_values += len(table) - table["country"].null_count
+    assert sum(line[3] for line in found) == 4 * num_values
+    assert found[-1][4] < 0.5 * found[0][4]

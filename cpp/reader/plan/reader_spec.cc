@@ -42,10 +42,18 @@ void CheckJaggedFields(const ReaderParts& spec) {
     ++num_columns[field];
   }
   for (size_t i = 0; i < spec.fields.size(); ++i) {
-    if (spec.fields[i].num_offsets > 0 && num_columns[i] != 1) {
+    const FieldSpec& field = spec.fields[i];
+    if (field.num_offsets > 0 && num_columns[i] != field.num_jagged()) {
       throw Error(ErrorKind::kInvalidArgument,
-                  "a field of variable length needs one column: " +
+                  "a field of variable length needs one column for each of its width: " +
                       std::to_string(num_columns[i]));
+    }
+    if (field.weighs < 0) continue;
+    const auto values = static_cast<size_t>(field.weighs);
+    if (!field.is_keyed || values >= spec.fields.size() ||
+        !spec.fields[values].is_keyed || spec.fields[values].width != field.width) {
+      throw Error(ErrorKind::kInvalidArgument,
+                  "a field of weights and that of their values are keyed alike");
     }
   }
 }

@@ -14,19 +14,21 @@ class SliceTaskRunner::Progress : public DecodeProgress {
         slice_(*task->slice),
         field_(FieldOfTask(context, task->index)),
         index_(task->index),
+        element_(ElementOfTask(*context.spec, task->index)),
         num_spans_done_(&task->num_spans_done) {}
 
   JaggedItems BeginItems() override {
-    return context_.jagged->Begin(field_.jagged_index, span().num_rows,
+    return context_.jagged->Begin(field_.first_jagged + element_, span().num_rows,
                                   field_.num_offsets, field_.has_item_valid);
   }
   void EndItems(JaggedItems items) override {
     JaggedPart part{.first_row = span().first_row,
                     .num_rows = span().num_rows,
                     .items = std::move(items)};
-    context_.jagged->Learn(field_.jagged_index, part.num_rows, part.items);
+    context_.jagged->Learn(field_.first_jagged + element_, part.num_rows, part.items);
     const ColumnSpec& column = context_.spec->columns[static_cast<size_t>(index_)];
-    span().batch->AddPart(field_.jagged_index, std::move(part), column.request.path);
+    span().batch->AddPart(field_.jagged_index, element_, std::move(part),
+                          column.request.path);
   }
 
   void SegmentDone() override {
@@ -45,6 +47,7 @@ class SliceTaskRunner::Progress : public DecodeProgress {
   const OpenSlice& slice_;
   const FieldPlace& field_;
   const int64_t index_;
+  const int64_t element_;
   int64_t* num_spans_done_;
 };
 
@@ -59,12 +62,11 @@ std::vector<Segment> SliceTaskRunner::SegmentsOf(const SliceTask& task) const {
       segments.emplace_back();
       continue;
     }
-    const int64_t item = span.first_row * place.width + element;
     uint8_t* slab = span.batch->memory.data;
-    const int64_t cell_bytes = place.cell_items * place.item_bytes;
-    Segment segment{.values = slab + place.values_offset + item * cell_bytes,
+    Segment segment{.values = slab + place.OffsetOf(span.first_row, element),
                     .num_rows = span.num_rows};
     if (place.valid_offset >= 0) {
+      const int64_t item = span.first_row * place.width + element;
       segment.valid = slab + place.valid_offset + item * place.valid_items;
     }
     segments.push_back(segment);

@@ -45,7 +45,7 @@ struct OpenWindow {
   int64_t number = 0;
   BatchRange batches;
   std::vector<InFlightBatch*> in_flight = {};            // by their number in slots
-  std::vector<std::unique_ptr<WindowItems>> items = {};  // by field of variable length
+  std::vector<std::unique_ptr<WindowItems>> items = {};  // by column of variable length
   // By task; null if cells are not items.
   std::vector<std::unique_ptr<WindowCells>> cells = {};
   std::vector<int64_t> num_gathers;    // by task; 0 if rows go to their batches at once

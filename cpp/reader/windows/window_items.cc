@@ -53,7 +53,7 @@ Segment WindowItems::BeginRows(int64_t chunk, int64_t num_rows) {
 }
 
 JaggedItems WindowItems::BeginItems(int64_t num_rows) const {
-  return memory_->Begin(place_.jagged_index, num_rows, place_.num_offsets,
+  return memory_->Begin(place_.first_jagged + element_, num_rows, place_.num_offsets,
                         place_.has_item_valid);
 }
 
@@ -66,7 +66,7 @@ int64_t WindowItems::EndItems(int64_t chunk, JaggedItems items) {
   for (size_t level = 0; level < items.starts.size(); ++level) {
     AppendEnd(items.num_items[level + 1], &*items.starts[level]);
   }
-  memory_->Learn(place_.jagged_index, num_starts - 1, items);
+  memory_->Learn(place_.first_jagged + element_, num_starts - 1, items);
   staged.num_bytes = items.num_bytes();
   staged.items = std::move(items);
   return staged.num_bytes;
@@ -80,8 +80,8 @@ std::vector<WindowItems::Range> WindowItems::GatherRows(const WindowPlaces& plac
   std::vector<uint32_t> rows(static_cast<size_t>(run.num_rows));
   places.Rows(run_number, rows.data());
   // Fields are aligned to 64 bytes.
-  int64_t* offset =
-      reinterpret_cast<int64_t*>(slab + place_.values_offset) + run.first_row;
+  auto* offset =
+      reinterpret_cast<int64_t*>(slab + place_.OffsetOf(run.first_row, element_));
   uint8_t* valid = slab + place_.valid_offset + run.first_row;
   std::vector<Range> ranges;
   ranges.reserve(rows.size());
@@ -168,7 +168,7 @@ JaggedPart WindowItems::Gather(const WindowPlaces& places, size_t run_number,
     if (!is_last) GatherStarts(level, ranges, items);
   }
   GatherValues(ranges, items);
-  memory_->Learn(place_.jagged_index, run.num_rows, *items);
+  memory_->Learn(place_.first_jagged + element_, run.num_rows, *items);
   return part;
 }
 

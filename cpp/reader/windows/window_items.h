@@ -13,15 +13,16 @@
 
 namespace torchparquet {
 
-// One field of variable length of a window: the rows of its chunks as they are decoded,
+// One column of variable length of a window: the rows of its chunks as they are decoded,
 // until all are there and each batch gets its rows. Any thread may decode a chunk; one
 // thread decodes it whole.
 class WindowItems {
  public:
   // `num_gathers` tasks gather the rows.
-  WindowItems(const FieldPlace& place, int64_t num_chunks, int64_t num_gathers,
-              JaggedMemory* memory)
+  WindowItems(const FieldPlace& place, int64_t element, int64_t num_chunks,
+              int64_t num_gathers, JaggedMemory* memory)
       : place_(place),
+        element_(element),
         memory_(memory),
         chunks_(static_cast<size_t>(num_chunks)),
         num_ungathered_(num_gathers) {}
@@ -62,6 +63,7 @@ class WindowItems {
   static void GatherValues(std::span<const Range> ranges, JaggedItems* to);
 
   const FieldPlace& place_;
+  const int64_t element_;  // of the field
   JaggedMemory* memory_;
   std::vector<StagedChunk> chunks_;
   std::atomic<int64_t> num_ungathered_;

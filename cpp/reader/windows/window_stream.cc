@@ -111,16 +111,17 @@ void WindowStream::OpenNext() {
   for (const Chunk& chunk : window->chunks) {
     window->handles.push_back(OpenHandles(context_, chunk));
   }
-  window->items.resize(context_.layout->jagged_fields.size());
+  window->items.resize(static_cast<size_t>(context_.layout->num_jagged));
   for (int64_t task = 0; task < context_.spec->num_tasks(); ++task) {
     const FieldPlace& place = FieldOfTask(context_, task);
     std::unique_ptr<WindowCells>& cells = window->cells.emplace_back();
     const int64_t gathers = num_gathers_[static_cast<size_t>(task)];
     if (gathers == 0) continue;
     if (place.num_offsets > 0) {
-      window->items[static_cast<size_t>(place.jagged_index)] =
-          std::make_unique<WindowItems>(place, std::ssize(window->chunks), gathers,
-                                        context_.jagged);
+      const int64_t element = ElementOfTask(*context_.spec, task);
+      window->items[static_cast<size_t>(place.first_jagged + element)] =
+          std::make_unique<WindowItems>(place, element, std::ssize(window->chunks),
+                                        gathers, context_.jagged);
       continue;
     }
     cells = std::make_unique<WindowCells>(place, ElementOfTask(*context_.spec, task),

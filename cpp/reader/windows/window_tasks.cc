@@ -180,12 +180,18 @@ Error WindowTaskRunner::TooLarge() const {
       {.column = most->request.path});
 }
 
+// The column that a task decodes or gathers.
+WindowItems* WindowTaskRunner::ItemsOf(const WindowTask& task) const {
+  const int64_t number = FieldOfTask(context_, task.index).first_jagged +
+                         ElementOfTask(*context_.spec, task.index);
+  return task.window->items[static_cast<size_t>(number)].get();
+}
+
 // Decodes a chunk's rows apart. In a window that is too large, rows are decoded for
 // failures of their own, which come first in the order, and not kept.
 bool WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch) const {
   OpenWindow& window = *task.window;
-  const FieldPlace& place = FieldOfTask(context_, task.index);
-  WindowItems* items = window.items[static_cast<size_t>(place.jagged_index)].get();
+  WindowItems* items = ItemsOf(task);
   const Chunk& chunk = task.chunk();
   const std::unique_ptr<ColumnReader> reader = OpenReader(task, scratch);
   const Segment segment = items->BeginRows(task.part, chunk.rows.num_rows);
@@ -208,14 +214,16 @@ bool WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch)
 void WindowTaskRunner::GatherItems(const WindowTask& task) const {
   OpenWindow& window = *task.window;
   const int64_t jagged = FieldOfTask(context_, task.index).jagged_index;
-  WindowItems* items = window.items[static_cast<size_t>(jagged)].get();
+  const int64_t element = ElementOfTask(*context_.spec, task.index);
+  WindowItems* items = ItemsOf(task);
   const std::string& path =
       context_.spec->columns[static_cast<size_t>(task.index)].request.path;
   const auto [begin, end] = task.PartOf(window.in_flight.size());
   try {
     for (size_t run = begin; run < end; ++run) {
       InFlightBatch* batch = window.in_flight[run];
-      batch->AddPart(jagged, items->Gather(window.places, run, batch->memory.data), path);
+      batch->AddPart(jagged, element,
+                     items->Gather(window.places, run, batch->memory.data), path);
       if (*context_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
     }
   } catch (...) {

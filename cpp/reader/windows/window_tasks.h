@@ -31,6 +31,7 @@ class WindowTaskRunner {
   bool IsTooLarge(const OpenWindow& window) const;
   std::unique_ptr<ColumnReader> OpenReader(const WindowTask& task,
                                            DecodeScratch* scratch) const;
+  WindowItems* ItemsOf(const WindowTask& task) const;
   bool ReadItems(const WindowTask& task, DecodeScratch* scratch) const;
   void GatherItems(const WindowTask& task) const;
   void ReadColumn(const WindowTask& task, DecodeScratch* scratch, Strips* strips) const;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -326,9 +328,11 @@ JaggedPart PartOf(SinkPool& pool, int64_t first_row, int64_t num_rows, int64_t n
 // Opens a batch of fields of variable length.
 InFlightBatch& OpenJagged(BatchRing& ring, int64_t num_rows, int64_t num_cells,
                           const std::vector<int64_t*>& offsets) {
-  std::vector<JaggedColumn> columns;
-  for (int64_t* of_field : offsets) columns.push_back({.offsets = of_field});
-  return ring.Open({}, num_rows, num_cells, std::move(columns));
+  std::vector<JaggedField> fields(offsets.size());
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    fields[i].columns.push_back({.offsets = offsets[i]});
+  }
+  return ring.Open({}, num_rows, num_cells, std::move(fields));
 }
 
 TEST_CASE("parts of fields of variable length are joined, whichever comes last") {
@@ -349,7 +353,7 @@ TEST_CASE("parts of fields of variable length are joined, whichever comes last")
     threads.emplace_back([&, number] {
       for (size_t i = 0; i < kNumBatches; ++i) {
         for (const int64_t field : {0, 1}) {
-          batches[i]->AddPart(field,
+          batches[i]->AddPart(field, 0,
                               PartOf(*pool, number * kPartRows, kPartRows, 3 + field,
                                      offsets[2 * i + static_cast<size_t>(field)].data()),
                               "");
@@ -378,6 +382,143 @@ TEST_CASE("parts of fields of variable length are joined, whichever comes last")
   CHECK(num_wrong == 0);
 }
 
+// Opens a batch of keyed fields of `num_columns` columns each, whose offsets stand in
+// `slabs`. The second field weighs the first.
+InFlightBatch& OpenKeyed(BatchRing& ring, JaggedMemory& memory, int64_t num_rows,
+                         int64_t num_columns, std::array<int64_t*, 2> slabs) {
+  std::vector<JaggedField> fields(2);
+  for (size_t i = 0; i < 2; ++i) {
+    for (int64_t column = 0; column < num_columns; ++column) {
+      fields[i].columns.push_back({.offsets = slabs[i] + column * (num_rows + 1)});
+    }
+    fields[i].is_keyed = true;
+    fields[i].items = memory.BeginKeyed(0, num_columns, num_rows);
+  }
+  fields[1].weighs = 0;
+  return ring.Open({}, num_rows, 2 * num_columns * num_rows, std::move(fields));
+}
+
+std::vector<int32_t> LengthsIn(const int64_t* slab, int64_t count) {
+  std::vector<int32_t> lengths(static_cast<size_t>(count));
+  std::memcpy(lengths.data(), slab, lengths.size() * sizeof(int32_t));
+  return lengths;
+}
+
+TEST_CASE("columns of a keyed field are joined in order, whichever comes last") {
+  const auto pool = SinkPool::Make(1 << 20, 1 << 20);
+  JaggedMemory memory(std::vector<double>(5, 3.0), 1 << 20, pool);
+  constexpr int64_t kNumBatches = 60;
+  constexpr int64_t kNumColumns = 5;
+  constexpr int64_t kNumParts = 3;
+  constexpr int64_t kPartRows = 7;
+  constexpr int64_t kRows = kNumParts * kPartRows;
+  constexpr int64_t kSlab = kNumColumns * (kRows + 1);
+  BatchRing ring(kNumBatches, kNumBatches);
+  std::vector<std::array<int64_t, kSlab>> slabs(2 * kNumBatches);
+  std::vector<InFlightBatch*> batches;
+  for (size_t i = 0; i < kNumBatches; ++i) {
+    batches.push_back(&OpenKeyed(ring, memory, kRows, kNumColumns,
+                                 {slabs[2 * i].data(), slabs[2 * i + 1].data()}));
+  }
+  std::vector<std::jthread> threads;
+  for (int64_t number = 0; number < 4; ++number) {
+    threads.emplace_back([&, number] {
+      // Each thread brings its parts in an order of its own.
+      std::vector<int64_t> parts;
+      for (int64_t i = number; i < 2 * kNumColumns * kNumParts; i += 4)
+        parts.push_back(i);
+      std::mt19937_64 engine(static_cast<uint64_t>(number));
+      for (size_t i = 0; i < kNumBatches; ++i) {
+        std::ranges::shuffle(parts, engine);
+        for (const int64_t part : parts) {
+          const int64_t field = part % 2;
+          const int64_t column = part / 2 % kNumColumns;
+          const int64_t first = part / 2 / kNumColumns * kPartRows;
+          int64_t* offsets =
+              slabs[2 * i + static_cast<size_t>(field)].data() + column * (kRows + 1);
+          batches[i]->AddPart(field, column,
+                              PartOf(*pool, first, kPartRows, column + 1, offsets), "");
+          ring.CountDown(*batches[i], kPartRows);
+        }
+      }
+    });
+  }
+  std::vector<int32_t> lengths;
+  std::vector<uint8_t> values;
+  std::vector<int64_t> begins{0};
+  for (int32_t column = 0; column < kNumColumns; ++column) {
+    for (int64_t row = 0; row < kRows; ++row) {
+      lengths.push_back(column + 1);
+      values.insert(values.end(), static_cast<size_t>(column) + 1,
+                    static_cast<uint8_t>(row));
+    }
+    begins.push_back(std::ssize(values));
+  }
+  int64_t num_wrong = 0;
+  for (size_t i = 0; i < kNumBatches; ++i) {
+    const auto taken = ring.Take(kLong);
+    REQUIRE(taken.status == TakeStatus::kTaken);
+    for (size_t field = 0; field < 2; ++field) {
+      const auto found = taken.items[field].values->bytes();
+      num_wrong += !std::ranges::equal(found, values);
+      num_wrong += LengthsIn(slabs[2 * i + field].data(), kNumColumns * kRows) != lengths;
+      std::vector<int64_t> starts(begins.size());
+      const auto bytes = taken.items[field].starts.front()->bytes();
+      REQUIRE(bytes.size() == starts.size() * sizeof(int64_t));
+      std::memcpy(starts.data(), bytes.data(), bytes.size());
+      num_wrong += starts != begins;
+    }
+  }
+  CHECK(num_wrong == 0);
+}
+
+TEST_CASE("a keyed field of a batch that is cut has the lengths of its rows") {
+  const auto pool = SinkPool::Make(1 << 20, 1 << 20);
+  JaggedMemory memory({3.0, 3.0}, 1 << 20, pool);
+  BatchRing ring(5, 5);
+  std::array<std::array<int64_t, 22>, 2> slabs;
+  InFlightBatch& batch =
+      OpenKeyed(ring, memory, 10, 2, {slabs[0].data(), slabs[1].data()});
+  for (const int64_t field : {0, 1}) {
+    for (const int64_t column : {1, 0}) {
+      int64_t* offsets = slabs[static_cast<size_t>(field)].data() + column * 11;
+      batch.AddPart(field, column, PartOf(*pool, 0, 4, 2 + column, offsets), "");
+      ring.CountDown(batch, 4);
+    }
+  }
+  ring.EndAfter(1, 4, 4);
+  const auto taken = ring.Take(kLong);
+  REQUIRE(taken.status == TakeStatus::kTaken);
+  CHECK(taken.num_rows == 4);
+  CHECK(LengthsIn(slabs[0].data(), 8) == std::vector<int32_t>{2, 2, 2, 2, 3, 3, 3, 3});
+}
+
+TEST_CASE("weights that do not have the lengths of their values fail") {
+  const auto pool = SinkPool::Make(1 << 20, 1 << 20);
+  JaggedMemory memory({3.0, 3.0}, 1 << 20, pool);
+  BatchRing ring(1, 1);
+  std::array<std::array<int64_t, 22>, 2> slabs;
+  InFlightBatch& batch =
+      OpenKeyed(ring, memory, 10, 2, {slabs[0].data(), slabs[1].data()});
+  for (const int64_t field : {0, 1}) {
+    for (const int64_t column : {0, 1}) {
+      int64_t* offsets = slabs[static_cast<size_t>(field)].data() + column * 11;
+      const int64_t last = field * column;  // of the last rows: one more weight
+      batch.AddPart(field, column, PartOf(*pool, 0, 6, 2, offsets), "ids");
+      batch.AddPart(field, column, PartOf(*pool, 6, 4, 2 + last, offsets), "ids");
+      ring.CountDown(batch, 10);
+    }
+  }
+  ring.Close();
+  for (int i = 0; i < 2; ++i) {
+    const auto error = Caught([&] { ring.Take(kLong); });
+    REQUIRE(error.has_value());
+    CHECK(error->kind() == ErrorKind::kListLength);
+    CHECK(
+        testing::Mentions(*error, "3 weights for 2 values of 'ids', row 6 of the batch"));
+  }
+}
+
 TEST_CASE("parts that are too large together fail alike, whichever comes last") {
   const auto pool = SinkPool::Make(1 << 20, 1000);
   std::vector<std::string> messages;
@@ -388,7 +529,7 @@ TEST_CASE("parts that are too large together fail alike, whichever comes last") 
     const auto fill = [&](size_t number, const std::array<int64_t, 3>& sizes) {
       InFlightBatch& batch = OpenJagged(ring, 3, 3, {offsets[number].data()});
       for (const int64_t row : order) {
-        batch.AddPart(0,
+        batch.AddPart(0, 0,
                       PartOf(*pool, row, 1, sizes[static_cast<size_t>(row)],
                              offsets[number].data()),
                       "words");

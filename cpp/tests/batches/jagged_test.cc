@@ -107,6 +107,12 @@ std::vector<uint8_t> Bytes(const kernels::ByteSink& sink) {
   return {sink.bytes().begin(), sink.bytes().end()};
 }
 
+JaggedField FieldOf(JaggedColumn column) {
+  JaggedField field;
+  field.columns.push_back(std::move(column));
+  return field;
+}
+
 TEST_CASE("parts in any order become the whole") {
   Draws draws(230);
   std::mt19937_64 engine(230);
@@ -130,7 +136,7 @@ TEST_CASE("parts in any order become the whole") {
     }
     std::ranges::shuffle(column.parts, engine);
     std::vector<JaggedItems> joined;
-    joined.push_back(JoinParts(std::move(column)));
+    joined.push_back(JoinParts(FieldOf(std::move(column))));
     const JaggedItems& items = joined.front();
     CHECK(offsets.Copy() == Offsets(rows.lengths[0]));
     REQUIRE(std::ssize(items.starts) == num_levels - 1);
@@ -160,7 +166,8 @@ TEST_CASE("what the parts hold together is bounded too") {
     column.parts.push_back(
         PartOf(rows, row, row + 1, offsets, memory.Begin(0, 1, 1, true)));
   }
-  CHECK(Throws(ErrorKind::kValuesTooLarge, [&] { JoinParts(std::move(column)); }));
+  CHECK(
+      Throws(ErrorKind::kValuesTooLarge, [&] { JoinParts(FieldOf(std::move(column))); }));
 }
 
 TEST_CASE("room is made for what rows had before") {

@@ -217,6 +217,8 @@ class FieldSpec:
         num_offsets: typing.SupportsInt | typing.SupportsIndex,
         has_item_valid: bool,
         row_bytes: typing.SupportsFloat | typing.SupportsIndex,
+        is_keyed: bool,
+        weighs: typing.SupportsInt | typing.SupportsIndex,
     ) -> None: ...
 
 class Vocabulary:
@@ -266,6 +268,8 @@ class ColumnSpec:
         path_of_file: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
         pack: PackRequest | None,
         lengths_only: bool,
+        is_scalar: bool,
+        null_rows_are_empty: bool,
     ) -> None: ...
 
 class RowGroups:

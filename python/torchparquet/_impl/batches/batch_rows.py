@@ -11,8 +11,10 @@ from torch import Tensor
 
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.tensors import Batch
+from torchparquet._impl.checks import shortened
 from torchparquet.errors import SchemaMismatchError
 from torchparquet.jagged import Jagged
+from torchparquet.keyed_jagged import KeyedJagged
 
 Row: TypeAlias = dict[str, Any]
 Texts: TypeAlias = Mapping[str, Literal["str", "bytes"]]
@@ -129,11 +131,15 @@ def _kind_in(batch: Batch, name: str) -> str:
 def _kind(value: Any) -> str:
     if isinstance(value, Jagged):
         return f"Jagged of {_kind(value.values)}"
+    if isinstance(value, KeyedJagged):
+        weighted = "" if value.weights is None else " with weights"
+        keys = shortened([repr(key) for key in value.keys])
+        return f"KeyedJagged of {keys}, {_kind(value.values)}{weighted}"
     if isinstance(value, list):
         return "list"
     if not isinstance(value, Tensor):
         raise TypeError(
-            "batches whose rows are mixed must hold tensors, Jagged or lists, got "
+            "batches whose rows are mixed must hold tensors, Jagged, KeyedJagged or lists, got "
             f"{type(value).__name__}"
         )
     shape = ", ".join(["B", *map(str, value.shape[1:])])
@@ -144,6 +150,8 @@ def _kind(value: Any) -> str:
 def _joined(values: Sequence[Any]) -> Any:
     if isinstance(values[0], Tensor):
         return torch.cat(list(values))
+    if isinstance(values[0], KeyedJagged):
+        return KeyedJagged.cat(values)
     if isinstance(values[0], list):
         return list(chain.from_iterable(values))
     parts = cast("Sequence[Jagged]", values)

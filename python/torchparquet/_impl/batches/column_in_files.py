@@ -98,11 +98,11 @@ class ColumnInFiles:
         # A partition key whose values are all numbers has no bytes.
         num_offsets = 0 if length else first.num_offsets - (is_words and first.is_bytes)
         is_group = not isinstance(column.source, str)
-        if is_group and (num_offsets or any(leaf.items or leaf.num_lists for leaf in self._leaves)):
-            raise ValueError(
-                "strings, lists and binary of a fixed size cannot share a tensor with others; name "
-                f"each of them by itself, outside of the group: {self.name!r} has {self._kinds}"
-            )
+        if is_group:
+            self._check_group()
+        is_keyed = self._is_keyed
+        if is_keyed:
+            num_offsets = 1
         nulls, fill, fills = self._nulls(default_nulls)
         if column.decode is not None and not (self._has_strings and num_offsets == 1):
             raise ValueError(f"decode is for strings and binary; {self.name!r} is {self._kinds}")
@@ -128,7 +128,7 @@ class ColumnInFiles:
             length=length,
             words=column.words,
             unknown=column.unknown,
-            row_bytes=max(leaf.row_bytes for leaf in self._leaves) if num_offsets else 0.0,
+            row_bytes=self._row_bytes if num_offsets else 0.0,
             missing_is_null=default is None and any(added),  # in files older than the column
             unit=column.unit,
             shape=shape,
@@ -137,7 +137,62 @@ class ColumnInFiles:
             decoded=column.decode is not None,
             has_strings=self._has_strings,
             has_own_nulls=column.nulls is not None,
+            keyed=is_keyed,
+            scalars=tuple(leaves[0].num_lists == 0 for leaves in self._by_source) * is_keyed,
+            empty_nulls=self._empty_nulls(default_nulls) if is_keyed else (),
         )
+
+    def weights(self) -> ColumnInFiles:
+        """Return the columns of the weights."""
+        items = self.column.default
+        default = [1.0] * len(items) if isinstance(items, tuple) else items and 1.0
+        column = Column(
+            self.column.weights, nulls="empty", dtype="float32", length="any", default=default
+        )
+        return ColumnInFiles(self.name, column, self._schemas, None)
+
+    @property
+    def _is_keyed(self) -> bool:
+        """True if the columns are a `KeyedJagged`."""
+        is_group = not isinstance(self.column.source, str)
+        has_lists = any(leaf.num_lists for leaf in self._leaves)
+        return is_group and (has_lists or self.column.length == "any")
+
+    def _check_group(self) -> None:
+        """Check that several columns can be one tensor, or one `KeyedJagged`."""
+        is_words, kinds = self._is_words, self._kinds
+        if any((leaf.is_bytes and not is_words) or leaf.items for leaf in self._leaves):
+            raise ValueError(
+                "strings and binary cannot be read with other columns as one; name each of them "
+                "by itself, outside of the group, or read strings as numbers by Column([...], "
+                f"vocab=...): {self.name!r} has {kinds}"
+            )
+        if any(leaf.num_lists > 1 for leaf in self._leaves):
+            raise ValueError(
+                "lists of lists cannot be read with other columns as one; name each of them by "
+                f"itself, outside of the group: {self.name!r} has {kinds}"
+            )
+        if self._is_keyed and self.column.stated_length is not None:
+            raise ValueError(
+                "length is for columns that are named by themselves, outside of a group; several "
+                f"columns with lists are read with the length of each: {self.name!r} has {kinds}"
+            )
+        if self._is_keyed and any(map(self._schemas.is_partition_key, self.column.sources)):
+            raise ValueError(
+                "partition keys have no lists; name each of them by itself, outside of the group: "
+                f"{self.name!r} has {kinds}"
+            )
+
+    @property
+    def _row_bytes(self) -> float:
+        """Likely bytes of the items of a row, of all sources."""
+        size: int = getattr(torch, self._dtype).itemsize
+        bytes_of = [
+            # Footers tell little of columns of scalars, and each is one value.
+            max(leaf.row_bytes for leaf in leaves) if leaves[0].num_offsets else float(size)
+            for leaves in self._by_source
+        ]
+        return sum(bytes_of)
 
     @property
     def _kinds(self) -> str:
@@ -214,6 +269,8 @@ class ColumnInFiles:
             codes = {word: code for code, word in enumerate(words or ())}
             code = codes.get(text, self.column.unknown)
             return text if words is None else self._checked(code, "default")
+        if self._is_keyed and not isinstance(default, Sequence):
+            default = (default,)
         is_list = isinstance(default, Sequence)
         if is_list and not num_offsets:
             raise ValueError(
@@ -221,7 +278,7 @@ class ColumnInFiles:
                 f" number for all elements: {self.name!r} has {default!r}"
             )
         place = f"{self.name!r} is {first.kind}, default={default!r}"
-        if num_offsets and not (is_list and first.num_lists):
+        if num_offsets and not (is_list and (first.num_lists or self._is_keyed)):
             raise ValueError(
                 "the default of a list is a list, such as default=[], that of a string a str or "
                 f"bytes: {place}"
@@ -250,9 +307,23 @@ class ColumnInFiles:
         fills = tuple(None if how == "error" else fill for how, fill in found)
         return "fill", _kind_of(self._dtype)(0), fills
 
+    def _empty_nulls(self, default: Nulls) -> tuple[bool, ...]:
+        """Return for each source of a `KeyedJagged` whether a null row is empty."""
+        policy = default if self.column.nulls is None else self.column.nulls
+        of = dict(policy) if isinstance(policy, Mapping | tuple) else None
+        found = [policy if of is None else of.get(one, default) for one in self.column.sources]
+        return tuple(one in (None, "empty") for one in found)
+
     def _policy(self, policy: Nulls) -> tuple[Policy, Value]:
         """Return one policy, and the value that it gives to nulls."""
         kind = _kind_of(self._dtype)
+        if self._is_keyed and policy == "mask":
+            raise ValueError(
+                'nulls="mask" is not for several columns with lists, whose lengths tell which are '
+                f'empty; give them a value, "empty" or "error": {self.name!r}'
+            )
+        if self._is_keyed and policy == "empty":
+            policy = "error"
         if policy == "empty" and not self._has_strings:
             raise ValueError(
                 'nulls="empty" is for strings; give a column of numbers a value, as in Column(..., '

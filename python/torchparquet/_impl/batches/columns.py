@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from torchparquet._impl.batches.column_in_files import ColumnInFiles
-from torchparquet._impl.batches.fields import Field, with_pack
+from torchparquet._impl.batches.fields import Field, weights_of, with_pack
 from torchparquet._impl.checks import checked_names, listed, shortened
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.schemas import Schemas
@@ -47,8 +47,13 @@ def resolve_columns(
     if pack is not None:
         requests = _packed(requests, pack)
     found = [ColumnInFiles(*request, schemas, find_words) for request in requests.items()]
-    _check_covered(found, suggest=not isinstance(columns, Mapping))
-    fields = [one.field(policies.get(one.name, policies["*"])) for one in found]
+    weights = {one.name: one.weights() for one in found if one.column.weights is not None}
+    _check_covered([*found, *weights.values()], suggest=not isinstance(columns, Mapping))
+    fields = []
+    for one in found:
+        fields.append(one.field(policies.get(one.name, policies["*"])))
+        if one.name in weights:
+            fields.append(weights_of(fields[-1], weights[one.name].field(None)))
     if pack is not None:
         fields = [with_pack(field, pack) for field in fields]
     _check_output_names(fields)
@@ -80,13 +85,17 @@ def _requests(columns: ColumnsArgument, schemas: Schemas) -> dict[str, Column]:
     others = requests.get(_OTHERS)
     if others is None or others.source != _OTHERS:
         return requests
-    named = [n for key, one in requests.items() if key != _OTHERS for n in (key, *one.sources)]
+    named = [n for key, one in requests.items() if key != _OTHERS for n in _names_in(key, one)]
     within = tuple(f"{name}." for name in named)
     left = [n for n in _default_names(schemas, named) if not n.startswith(within)]
     made: dict[str, Column] = {}
     for key, column in requests.items():
         made |= {n: replace(others, source=n) for n in left} if key == _OTHERS else {key: column}
     return made
+
+
+def _names_in(key: str, column: Column) -> tuple[str, ...]:
+    return (key, *column.sources, *(column.weights or ()))
 
 
 def _default_names(schemas: Schemas, named: Sequence[str]) -> list[str]:

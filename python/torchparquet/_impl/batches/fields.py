@@ -58,6 +58,10 @@ class Field:
         fills: For each source the value of its nulls, or None if they are errors; empty if
             ``nulls`` and ``fill`` hold for all sources.
         decoded: True if values go to a decoder, to which a null is an error.
+        keyed: True if the sources are a `KeyedJagged`; it has no mask.
+        scalars: For each source of a `KeyedJagged` True if a row is one value or, null, none.
+        empty_nulls: For each of them True if a null row is empty, whatever other nulls become.
+        weighs: The name of the `KeyedJagged` whose weights these are. No tensor has their own.
     """
 
     name: str
@@ -86,6 +90,10 @@ class Field:
     decoded: bool = False
     has_strings: bool = False
     has_own_nulls: bool = False
+    keyed: bool = False
+    scalars: tuple[bool, ...] = ()
+    empty_nulls: tuple[bool, ...] = ()
+    weighs: str | None = None
 
     @property
     def identity(self) -> str:
@@ -99,6 +107,7 @@ class Field:
         facts["pack"] = None if self.pack is None else tuple(self.pack)
         facts |= {} if self.unit is None else {"unit": self.unit}
         facts |= {"fills": self.fills} if self.fills else {}
+        facts |= {"empty nulls": self.empty_nulls, "weighs": self.weighs} if self.keyed else {}
         return repr(sorted(facts.items()))
 
     @property
@@ -110,6 +119,8 @@ class Field:
         if self.fills:
             fill = f" {shortened(['error' if one is None else str(one) for one in self.fills])}"
         kind = "Jagged of " if self.num_offsets else ""
+        kind = f"KeyedJagged of {len(self.sources)} keys of " if self.keyed else kind
+        fill += ", null rows are empty" if self.keyed and all(self.empty_nulls) else ""
         return f"{kind}{self.dtype} {shape}{sources}, nulls={self.nulls}{fill}"
 
     def __repr__(self) -> str:
@@ -150,6 +161,11 @@ class Field:
 def with_pack(field: Field, pack: Pack) -> Field:
     """Return the field of the sequences that the lists of a field become."""
     name, dtype = field.name, field.dtype
+    if field.keyed:
+        raise ValueError(
+            "pack takes columns that are named one by one, as in Pack([name, ...]); "
+            f"{name!r} is {shortened(field.sources)}"
+        )
     if not _is_list_of_numbers(field):
         raise ValueError(
             "pack is for columns of lists of numbers; write the tokens of a text as such a column "
@@ -181,7 +197,18 @@ def check_padding(field: Field, value: Value) -> None:
 
 
 def _is_list_of_numbers(field: Field) -> bool:
-    return field.num_offsets == 1 and field.has_lists and field.items is None
+    is_one_list = field.num_offsets == 1 and field.has_lists and field.items is None
+    return is_one_list and not field.keyed
+
+
+def weights_of(field: Field, weights: Field) -> Field:
+    """Return the field of the weights of a `KeyedJagged`."""
+    if not field.keyed:
+        raise ValueError(
+            "weights are for lists, or for scalars that are read as such by Column(..., "
+            f'length="any"): the columns of {field.name!r} are scalars'
+        )
+    return replace(weights, name=f"{field.name}.weights", weighs=field.name)
 
 
 def lengths_of(field: Field) -> Field:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, chain, repeat, starmap
+from itertools import accumulate, chain, pairwise, repeat, starmap
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,6 +17,7 @@ from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.native import FieldPlace, SlabPiece, cumulative_lengths, documents_of
 from torchparquet.errors import ListLengthError
 from torchparquet.jagged import Jagged
+from torchparquet.keyed_jagged import KeyedJagged
 
 # Of a field, outside of the slab: offsets of all lists but the outermost, the values, and
 # their mask or None.
@@ -29,7 +30,7 @@ _ALIGNMENT_BYTES = 64
 # The marks of packed tokens, until they are boundaries.
 _MARKS = "<marks>"
 
-# Values are Tensor or Jagged. A union type would make users state which at every use.
+# Values are Tensor, Jagged or KeyedJagged. A union type would make users state which at every use.
 Batch: TypeAlias = dict[str, Any]
 
 
@@ -88,11 +89,14 @@ class BatchViews:
         self.pieces = [whole] if self._slab_bytes else list(starmap(_piece, self._spans.items()))
         own = {span.name for span in spans}
         self._own_names = [name for name in names if name in own]
+        self._own_names += [field.name for field in fields if field.weighs is not None]
         marked = [(f.pack.boundaries, f.mask_names) for f in fields if f.pack and f.has_mask]
         self._packed = marked[0] if marked else None
         self._own_names += [_MARKS] if self._packed is not None else []
         self._names = None if self._own_names == list(names) else list(names)
-        self._wide = [(span.name, span.width) for span in spans if span.width is not None]
+        keyed = {field.name for field in fields if field.keyed}
+        wide = [span for span in spans if span.name not in keyed]
+        self._wide = [(span.name, span.width) for span in wide if span.width is not None]
         self._jagged = [field for field in fields if field.num_offsets]
         self._shaped = [field for field in fields if field.shape]
         self._cuts = _Cuts(-1, [], tuple)
@@ -160,7 +164,16 @@ class BatchViews:
         if self._packed is not None:
             packed, names = self._packed
             batch.update(zip(names, _boundaries(batch.pop(_MARKS), packed), strict=True))
+        weights: dict[str | None, Tensor] = {
+            field.weighs: _values(field, of_field)
+            for field, of_field in zip(self._jagged, items, strict=True)
+            if field.weighs is not None
+        }
         for field, of_field in zip(self._jagged, items, strict=True):
+            if field.keyed:
+                lengths, of_values = batch[field.name], weights.get(field.name)
+                batch[field.name] = _keyed(field, lengths, of_field, of_values)
+                continue
             batch[field.name] = _jagged(field, batch[field.name], of_field)
             if of_field[2] is not None:
                 batch[field.mask_names[1]] = of_field[2].view(torch.bool)
@@ -171,6 +184,10 @@ class BatchViews:
 
 def _spans(field: Field, place: FieldPlace) -> Iterator[_Span]:
     """Yield the tensors of a field that are in the slab: of a jagged one, its row offsets."""
+    if field.keyed:
+        begin = place.values_offset // torch.int32.itemsize
+        yield _Span(field.name, torch.int32, begin, len(field.sources))
+        return
     if field.num_offsets:
         begin = place.values_offset // torch.int64.itemsize
         yield _Span(field.name, torch.int64, begin, num_extra=1)
@@ -212,11 +229,22 @@ def _boundaries(marks: Tensor, boundaries: str) -> list[Any]:
     return found
 
 
-def _jagged(field: Field, offsets: Tensor, items: ItemTensors) -> Jagged:
-    inner_offsets, stored, _ = items
+def _values(field: Field, items: ItemTensors) -> Tensor:
     dtype: torch.dtype = getattr(torch, field.dtype)
-    if stored.dtype != dtype:
-        stored = stored.view(dtype)
+    stored = items[1]
+    return stored if stored.dtype == dtype else stored.view(dtype)
+
+
+def _keyed(
+    field: Field, lengths: Tensor, items: ItemTensors, weights: Tensor | None
+) -> KeyedJagged:
+    begins = items[0][0].tolist()
+    per_key = [end - begin for begin, end in pairwise(begins)]
+    return KeyedJagged(field.sources, _values(field, items), lengths, weights, per_key)
+
+
+def _jagged(field: Field, offsets: Tensor, items: ItemTensors) -> Jagged:
+    inner_offsets, stored = items[0], _values(field, items)
     if field.items is not None:
         stored = stored.view(-1, field.items)
     values: Tensor | Jagged = stored
@@ -269,15 +297,22 @@ def _dense(
 
 def slab_order(fields: Sequence[Field]) -> list[Field]:
     """Return the fields in the order of the slab, where those of a dtype are side by side."""
-    dtypes = ["int64" if field.num_offsets else field.dtype for field in fields]
+    dtypes = [_slab_dtype(field) for field in fields]
     kinds = [(d, f.has_mask, f.num_offsets > 0) for d, f in zip(dtypes, fields, strict=True)]
     first_of = {kind: place for place, kind in reversed([*enumerate(kinds)])}
     return [fields[at] for at in sorted(range(len(fields)), key=lambda at: first_of[kinds[at]])]
 
 
+def _slab_dtype(field: Field) -> str:
+    if field.keyed:
+        return "int32"  # of lengths
+    return "int64" if field.num_offsets else field.dtype
+
+
 def batch_names(fields: Sequence[Field]) -> list[str]:
     """Return the keys of a batch in the user's order, masks after their values."""
-    return [name for field in fields for name in (field.name, *field.mask_names)]
+    named = [field for field in fields if field.weighs is None]
+    return [name for field in named for name in (field.name, *field.mask_names)]
 
 
 def tensors_of_items(

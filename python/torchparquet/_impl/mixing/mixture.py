@@ -15,7 +15,6 @@ from torchparquet._impl.mixing.mix_order import BatchOrder, with_item
 from torchparquet._impl.mixing.mix_session import Ended, MixPosition, MixSession, MixTotals
 from torchparquet._impl.session.session import Start
 from torchparquet._impl.session.session_iterator import SessionIterator, Skipping
-from torchparquet.jagged import Jagged
 
 
 class Mixture(SessionIterator[Batch, MixPosition]):
@@ -194,7 +193,7 @@ class Mixture(SessionIterator[Batch, MixPosition]):
             return batch
         if key in batch:
             raise ValueError(f"source_key must be the name of no column, got {key!r}")
-        leaves = (v.offsets if isinstance(v, Jagged) else v for v in batch.values())
+        leaves = (getattr(value, "values", value) for value in batch.values())
         device = next((leaf.device for leaf in leaves if isinstance(leaf, Tensor)), None)
         numbers = torch.full((num_rows_of(batch),), number, dtype=torch.int64, device=device)
         return batch | {key: numbers}

@@ -43,11 +43,11 @@ def with_way_out(
 
 
 def _way_out(source: str, column: Field, refusing: Sequence[Field]) -> str:
+    if column.weighs is not None:
+        return "weights have no nulls: fill them where the files are written"
     if column.decoded:
         return 'Column(..., on_error="flag") flags the rows without a value'
-    values = {
-        _quoted(f.name): _value_for(f) for f in refusing if not (f.decoded or f.has_own_nulls)
-    }
+    values = {_quoted(f.name): _value_for(f) for f in refusing if _takes_policy(f)}
     ways = [f"nulls={{{', '.join(f'{name}: {value}' for name, value in values.items())}}}"]
     if column.has_own_nulls:
         value = _value_for(column)
@@ -55,8 +55,12 @@ def _way_out(source: str, column: Field, refusing: Sequence[Field]) -> str:
         if column.width is not None:
             own = f"Column([...], nulls={{{_quoted(source)}: {value}}})"
         ways = [own, *ways] if values else [own]
-    mask = "" if column.pack is not None else ', nulls="mask" adds masks'
+    mask = "" if column.pack is not None or column.keyed else ', nulls="mask" adds masks'
     return f"{' and '.join(ways)} gives each null a value{mask}"
+
+
+def _takes_policy(field: Field) -> bool:
+    return not (field.decoded or field.has_own_nulls or field.weighs is not None)
 
 
 def _quoted(name: str) -> str:

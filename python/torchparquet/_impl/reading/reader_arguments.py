@@ -67,19 +67,21 @@ def _native_share(
     )
 
 
-def field_spec(field: Field) -> FieldSpec:
-    """Return a tensor of a batch as the native reader's field."""
+def field_spec(field: Field, weighs: int = -1) -> FieldSpec:
+    """Return a tensor of a batch as the native reader's field; `weighs` another by number."""
     if field.num_offsets:
         # The slab holds the offsets of rows; the values are outside of it.
         return FieldSpec(
             item_bytes=8,
-            width=1,
+            width=len(field.sources) if field.keyed else 1,
             cell_items=1,
             has_valid=field.nulls == "mask",
             valid_items=1,
             num_offsets=field.num_offsets,
             has_item_valid=field.nulls == "mask" and field.has_lists,
             row_bytes=field.row_bytes,
+            is_keyed=field.keyed,
+            weighs=weighs,
         )
     return FieldSpec(
         item_bytes=getattr(torch, field.dtype).itemsize,
@@ -90,6 +92,8 @@ def field_spec(field: Field) -> FieldSpec:
         num_offsets=0,
         has_item_valid=False,
         row_bytes=0.0,
+        is_keyed=False,
+        weighs=-1,
     )
 
 
@@ -179,9 +183,10 @@ class StreamParts:
         self.task_names = [source for field in self.fields for source in field.sources]
         places = {one.name: at for at, one in enumerate(self.fields) if not one.sources}
         self.task_names += [name for name in (ROW_ID, ROW_VALID) if name in places]
+        numbers: dict[str | None, int] = {one.name: at for at, one in enumerate(self.fields)}
         self.of_spec: dict[str, Any] = {
             "files": files,
-            "fields": [field_spec(field) for field in self.fields],
+            "fields": [field_spec(one, numbers.get(one.weighs, -1)) for one in self.fields],
             "columns": _column_specs(self.fields, manifest),
             "selections": selections,
             "row_id_field": places.get(ROW_ID, -1),
@@ -244,6 +249,8 @@ def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpe
                 path_of_file=path_of_file,
                 pack=pack_request(field),
                 lengths_only=field.lengths_only,
+                is_scalar=field.keyed and field.scalars[element],
+                null_rows_are_empty=field.keyed and field.empty_nulls[element],
             )
             for element, (source, kinds, values, fill, (paths, path_of_file)) in enumerate(
                 zip(field.sources, field.kinds, values_of, field.source_fills, stored, strict=True)

@@ -246,5 +246,5 @@ def _batch(by_length: ByLength, rows: Batch, chosen: Tensor) -> Batch:
             made[name] = lists.to_padded(longest[name], pad_value=padding[name])
             made[f"{name}.length"] = lists.lengths
         else:
-            made[name] = value.select(chosen) if isinstance(value, Jagged) else value[chosen]
+            made[name] = value[chosen]
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ from torchparquet._impl.session.planner import Place
 from torchparquet._impl.session.provenance import batch_origin
 from torchparquet._impl.session.session_iterator import SessionIterator, Skipping
 from torchparquet._impl.session.state import OtherData
-from torchparquet.errors import users_level
+from torchparquet.errors import ListLengthError, users_level
 
 if TYPE_CHECKING:
     from torchparquet._impl.plan.plan_options import Topology
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 # An iteration without end ends after so many epochs that have no batch for it: by chance one may
 # have none, with all rows on other ranks.
 _MAX_EMPTY_EPOCHS = 100
+# As the reader names a row of which it knows no more.
+_ROW_OF_BATCH = re.compile(r"row (\d+) of the batch")
 # A device may be some steps behind its rank, so that ranks in step differ by as many.
 _STEPS_TO_COMPARE = 8
 
@@ -86,7 +89,10 @@ class Iteration(SessionIterator[Batch, Place]):
                 self._session.rank_check.check_epoch(place.epoch)
             stream = self._stream
             assert stream is not None  # noqa: S101
-            batch = next(stream, None)
+            try:
+                batch = next(stream, None)
+            except ListLengthError as error:
+                raise self._placed(error, stream) from None
             if batch is not None:
                 break
             if place.claims is None:
@@ -108,6 +114,18 @@ class Iteration(SessionIterator[Batch, Place]):
         place = place.after_batch()
         self._at_hand = self._following(stream, place)
         return batch, place
+
+    def _placed(self, error: ListLengthError, stream: Stream) -> ListLengthError:
+        """Return the error with the place in the files of a row that it counts by batch."""
+        text, opened_at = str(error), self._opened_at
+        found = _ROW_OF_BATCH.search(text)
+        packed = self._session.streams.manifest.packed
+        are_rows = packed is None or packed.unit != "batch"
+        if found is None or opened_at is None or not are_rows:
+            return error
+        number, row = stream.reader.num_taken, int(found[1])
+        origin = _origin_after(self._session, self.topology, opened_at, number, row)
+        return ListLengthError(text.replace(found[0], str(origin), 1))
 
     def _following(self, stream: Stream, place: Place) -> Iterable[tuple[Place, Batch]]:
         """Return the batches at hand that need nothing, and the places after them."""
