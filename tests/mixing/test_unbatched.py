@@ -222,10 +222,12 @@ def test_a_copy_stands_where_its_original_did(data: Any, is_mixed: bool) -> None
         assert rows.epoch == 0
 
 
-@pytest.mark.parametrize("batch_size", [8, None])
-def test_states_go_on_in_other_worlds(data: Any, batch_size: int | None) -> None:
+@pytest.mark.parametrize(("batch_size", "limit_steps"), [(8, None), (8, 1000), (None, None)])
+def test_states_go_on_in_other_worlds(
+    data: Any, batch_size: int | None, limit_steps: int | None
+) -> None:
     """Three ranks, then two, then one: each row once, but for those that ranks repeat."""
-    options = {"shuffle": True, "batch_size": batch_size}
+    options = {"shuffle": True, "batch_size": batch_size, "limit_steps": limit_steps}
     found, state = [], None
     for world_size, taken in [(3, 13), (2, 17), (1, None)]:
         states = []
@@ -242,6 +244,21 @@ def test_states_go_on_in_other_worlds(data: Any, batch_size: int | None) -> None
         assert all(other == states[0] for other in states)
         state = states[0] if states else None
     assert sorted(found) == list(range(NUM_ROWS))
+
+
+def test_limited_row_groups_do_not_go_on_in_another_world(data: Any) -> None:
+    """Ranks have begun different numbers of them, so no count of the rest is right for all."""
+    options = {"batch_size": None, "limit_steps": 3, "even": "none"}
+    rows = open_dataset(data, rank=0, world_size=2, **options).unbatched()
+    iterator = iter(rows)
+    taken = ids(next(iterator) for _ in range(13))
+    same = open_dataset(data, rank=0, world_size=2, **options).unbatched()
+    same.load_state_dict(rows.state_dict())
+    assert taken + ids(same) == ids(open_dataset(data, rank=0, world_size=2, **options).unbatched())
+    other = open_dataset(data, rank=0, world_size=1, **options).unbatched()
+    other.load_state_dict(rows.state_dict())
+    with pytest.raises(ValueError, match="limit_steps counts batches"):
+        next(iter(other))
 
 
 def collate(rows: int) -> dict[str, Any]:

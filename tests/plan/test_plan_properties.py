@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 
 from tests.oracles.plan_oracle import check_plan
+from tests.oracles.window_oracle import chunks_of
 from torchparquet import Order
 from torchparquet._impl.plan.division import DIVISIONS, RowCounts
 from torchparquet._impl.plan.epoch_plan import EpochPlan
@@ -114,3 +115,31 @@ def test_long_row_groups_are_planned_as_if_cut(
             assert own.key.tolist() == other.key.tolist()
             assert own.stored_rows.tolist() == other.stored_rows.tolist()
             assert own.num_rows.max(initial=0) <= window_rows
+
+
+def windows_of(chunks: Any, options: PlanOptions) -> list[int]:
+    """Rows of each window: chunks in turn, while both bounds allow one more."""
+    windows: list[list[int]] = []
+    last = None
+    for chunk in filter(None, chunks):
+        valid = chunk[0][2]
+        for _, _, rows in parts_of([len(chunk)], options.window_rows):
+            fits = valid == last and len(windows[-1]) < options.shuffle_window
+            if not fits or sum(windows[-1]) + rows > options.window_rows:
+                windows.append([])
+            windows[-1].append(rows)
+            last = valid
+    return [sum(window) for window in windows]
+
+
+@settings(max_examples=100, deadline=None)
+@given(row_counts, plan_options, st.integers(1, 6), st.integers(1, 60))
+def test_windows_take_chunks_while_both_bounds_allow(
+    row_group_rows: Any, options: Any, window: int, window_rows: int
+) -> None:
+    options = replace(options, shuffle=True, shuffle_window=window, window_rows=window_rows)
+    plan = EpochPlan(np.array(row_group_rows, dtype=np.int64), options)
+    for index in range(plan.num_shares):
+        share = plan.share(index)
+        found = [] if share.windows is None else share.windows.stored_rows.tolist()
+        assert found == windows_of(chunks_of(share), options)

@@ -104,19 +104,19 @@ def test_a_state_counts_the_batches_of_the_latest_iteration(kind: str, num_batch
     assert found + rows_of(other) == whole
 
 
-def test_workers_begin_where_the_look_did() -> None:
-    dataset, other = open_dataset(), open_dataset()
-    rows_of(dataset), rows_of(other)
-    next(iter(dataset))
-    loaders = [DataLoader(of, batch_size=None, num_workers=1) for of in (dataset, other)]
-    assert rows_of(loaders[0]) == rows_of(loaders[1])
-
-
 def by_workers(dataset: Any, num_workers: int, method: str = "fork") -> list[int]:
     loader = DataLoader(
         dataset, batch_size=None, num_workers=num_workers, multiprocessing_context=method
     )
     return rows_of(loader)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_begin_where_the_look_did(method: str) -> None:
+    dataset, other = open_dataset(), open_dataset()
+    rows_of(dataset), rows_of(other)
+    next(iter(dataset))
+    assert by_workers(dataset, 1, method) == by_workers(other, 1)
 
 
 @pytest.mark.parametrize(

@@ -403,6 +403,32 @@ def test_workers_go_on_with_the_state_of_a_bare_loop(data: Any, num_workers: int
     assert len(set(joined(rows(loader)))) == sum(ROWS)
 
 
+def test_workers_share_the_rest_that_the_process_itself_looked_at(data: Any) -> None:
+    _, state, _ = stopped(data, 2, 0, 3, shuffle=True)
+    rest = joined(rows(resumed(data, state, shuffle=True)))
+    dataset = resumed(data, state, shuffle=True)
+    next(iter(dataset))
+    found = joined(rows(DataLoader(dataset, batch_size=None, num_workers=2)))
+    assert sorted(set(found)) == sorted(rest)
+    assert len(found) - len(rest) <= 2
+
+
+def test_states_of_workers_that_share_the_rest_of_other_ranks(data: Any) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    _, state, _ = stopped(data, 2, 0, 3)
+
+    def loader(dataset: ParquetDataset) -> Any:
+        return stateful.StatefulDataLoader(dataset, batch_size=None, num_workers=2)
+
+    whole = rows(loader(resumed(data, state)))
+    first = loader(resumed(data, state))
+    batches = iter(first)
+    taken = rows(next(batches) for _ in range(3))
+    second = loader(make(data))
+    second.load_state_dict(first.state_dict())
+    assert taken + rows(second) == whole
+
+
 @pytest.mark.parametrize(
     ("num_workers", "persistent"),
     [
