@@ -15,7 +15,7 @@ from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.footers.decryption import FileKeys
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import open_manifest
-from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.files.remote.storage import StorageArguments, with_more
 from torchparquet._impl.files.remote.urls import is_remote_url
 from torchparquet._impl.functions.decoders import Decoder
 from torchparquet._impl.functions.transforms import Processor, Transform, Transforms
@@ -78,7 +78,7 @@ class Source:
         table = table_source(paths)
         if table is not None:
             if storage.filesystem is None and not storage.of_store:
-                options = {**(table.storage_options or {}), **(storage.options or {})}
+                options = with_more(table.storage_options or {}, storage.named)
                 is_remote = is_remote_url(table.paths[0])
                 storage = replace(
                     storage, options=options if is_remote else None, filesystem=table.filesystem
