@@ -43,7 +43,7 @@ from torchparquet.errors import (  # noqa: E402
 )
 from torchparquet.jagged import Jagged  # noqa: E402
 from torchparquet.mix import MixedDataset, mix  # noqa: E402
-from torchparquet.options import Ahead, ByLength, Order, Pack, Ranks, Split  # noqa: E402
+from torchparquet.options import Ahead, ByLength, Excluding, Order, Pack, Ranks, Split  # noqa: E402
 from torchparquet.unbatched import UnbatchedDataset  # noqa: E402
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "CorruptFileError",
     "EncryptedFileError",
     "EpochPlan",
+    "Excluding",
     "Field",
     "FileChangedError",
     "Jagged",

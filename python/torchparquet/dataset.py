@@ -49,7 +49,7 @@ from torchparquet._impl.session.dataset_session import DatasetSession
 from torchparquet._impl.session.iteration import Iteration, SkippingIteration
 from torchparquet._impl.session.rank_check import RankCheck
 from torchparquet._impl.session.state import OtherData
-from torchparquet.options import Ahead, ByLength, Order, Pack, Ranks
+from torchparquet.options import Ahead, ByLength, Excluding, Order, Pack, Ranks
 from torchparquet.unbatched import UnbatchedDataset
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class ParquetDataset(SessionDataset[Batch]):
         nulls: NullsArgument = None,
         row_ids: bool = False,
         filters: FiltersArgument = None,
-        rows: RowsArgument = None,
+        rows: RowsArgument | Excluding = None,
         split: SplitArgument = None,
         pack: Pack | None = None,
         shuffle: bool = False,
@@ -149,7 +149,8 @@ class ParquetDataset(SessionDataset[Batch]):
                 in a file next to it.
             rows: Read these rows: global row numbers, as `row.id` has them; a bool for each row
                 of all files; a dict from file to numbers or bools; or a .npy, .arrow or .parquet
-                file, or a table, with the column "row" and perhaps "file".
+                file, or a table, with the column "row" and perhaps "file". Or `Excluding(FILE)`:
+                all that `torchparquet verify --exclusions FILE` could read.
             split: Read one part of a split: a `Split`, or its name, fractions, seed and column,
                 such as `("train", {"train": 0.9, "val": 0.1}, 0, "user_id")`. Rows must satisfy
                 all of `filters`, `rows` and `split`.
@@ -251,7 +252,12 @@ class ParquetDataset(SessionDataset[Batch]):
         function = transform.function if isinstance(transform, Ahead) else transform
         source = Source(
             paths=paths,
-            rows=RowArguments(filters=filters, rows=rows, split=split),
+            rows=RowArguments(
+                filters=filters,
+                rows=None if isinstance(rows, Excluding) else rows,
+                split=split,
+                excluding=rows.path if isinstance(rows, Excluding) else None,
+            ),
             keys=None if decryption_properties is None else FileKeys(decryption_properties),
             storage=StorageArguments(
                 storage_options,

@@ -49,7 +49,9 @@ class TableSource:
         """Return the manifest of the files, with the table's columns and keys."""
         if len(manifest.files) != len(self.paths):
             raise CorruptFileError(
-                f"the table names {len(self.paths)} files, {len(manifest.files)} were found"
+                f"the table names {len(self.paths)} files, {len(manifest.files)} were found (no "
+                "file of a table can be left out as a whole: restore it, or give the paths of the "
+                "others)"
             )
         names_of = self.names or (lambda leaves: [leaf.path for leaf in leaves])
         names = [[name or "" for name in names_of(leaves)] for leaves in manifest.schemas]
