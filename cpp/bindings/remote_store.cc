@@ -173,13 +173,14 @@ void BindRemoteStore(py::module_& m) {
       .def(
           "give_address",
           [](RemoteStore& store, const BrokerRequest& request, std::string url,
-             std::vector<std::string> headers, double expires_at, std::string ca_file) {
-            ObjectAddress address{std::move(url), std::move(headers), expires_at,
-                                  std::move(ca_file)};
+             std::vector<std::string> headers, double renew_at, std::string ca_file,
+             std::string remedy) {
+            ObjectAddress address{std::move(url), std::move(headers), renew_at,
+                                  std::move(ca_file), std::move(remedy)};
             WithoutGil([&] { store.broker().GiveAddress(request, std::move(address)); });
           },
-          py::arg("request"), py::arg("url"), py::arg("headers"), py::arg("expires_at"),
-          py::arg("ca_file") = "")
+          py::arg("request"), py::arg("url"), py::arg("headers"), py::arg("renew_at"),
+          py::arg("ca_file") = "", py::arg("remedy") = "")
       .def(
           "give_bytes",
           [](RemoteStore& store, const BrokerRequest& request,

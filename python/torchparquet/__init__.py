@@ -44,7 +44,7 @@ from torchparquet.errors import (  # noqa: E402
 from torchparquet.jagged import Jagged  # noqa: E402
 from torchparquet.keyed_jagged import KeyedJagged  # noqa: E402
 from torchparquet.mix import MixedDataset, mix  # noqa: E402
-from torchparquet.options import Ahead, ByLength, Order, Pack, Ranks, Split  # noqa: E402
+from torchparquet.options import Ahead, ByLength, Excluding, Order, Pack, Ranks, Split  # noqa: E402
 from torchparquet.unbatched import UnbatchedDataset  # noqa: E402
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "CorruptFileError",
     "EncryptedFileError",
     "EpochPlan",
+    "Excluding",
     "Field",
     "FileChangedError",
     "Jagged",

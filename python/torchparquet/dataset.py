@@ -16,7 +16,7 @@ from torchparquet._impl.checks import checked_bool, checked_int, explaining_argu
 from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.footers.decryption import DecryptionArgument, FileKeys
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.remote.storage import CacheArgument, StorageArguments
+from torchparquet._impl.files.remote.storage import CacheArgument, StorageArguments, StorageOptions
 from torchparquet._impl.functions.decoders import decoders_of
 from torchparquet._impl.functions.transforms import Processor, Transform
 from torchparquet._impl.mixing.session_dataset import SessionDataset
@@ -49,7 +49,7 @@ from torchparquet._impl.session.dataset_session import DatasetSession
 from torchparquet._impl.session.iteration import Iteration, SkippingIteration
 from torchparquet._impl.session.rank_check import RankCheck
 from torchparquet._impl.session.state import OtherData
-from torchparquet.options import Ahead, ByLength, Order, Pack, Ranks
+from torchparquet.options import Ahead, ByLength, Excluding, Order, Pack, Ranks
 from torchparquet.unbatched import UnbatchedDataset
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class ParquetDataset(SessionDataset[Batch]):
         nulls: NullsArgument = None,
         row_ids: bool = False,
         filters: FiltersArgument = None,
-        rows: RowsArgument = None,
+        rows: RowsArgument | Excluding = None,
         split: SplitArgument = None,
         pack: Pack | None = None,
         shuffle: bool = False,
@@ -110,7 +110,7 @@ class ParquetDataset(SessionDataset[Batch]):
         max_memory: int | str = "1GiB",
         pin_memory: bool | None = None,
         device: torch.device | str | None = None,
-        storage_options: Mapping[str, Any] | None = None,
+        storage_options: StorageOptions | None = None,
         filesystem: Any = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_limit: int | None = None,
@@ -150,7 +150,8 @@ class ParquetDataset(SessionDataset[Batch]):
                 in a file next to it.
             rows: Read these rows: global row numbers, as `row.id` has them; a bool for each row
                 of all files; a dict from file to numbers or bools; or a .npy, .arrow or .parquet
-                file, or a table, with the column "row" and perhaps "file".
+                file, or a table, with the column "row" and perhaps "file". Or `Excluding(FILE)`:
+                all that `torchparquet verify --exclusions FILE` could read.
             split: Read one part of a split: a `Split`, or its name, fractions, seed and column,
                 such as `("train", {"train": 0.9, "val": 0.1}, 0, "user_id")`. Rows must satisfy
                 all of `filters`, `rows` and `split`.
@@ -194,11 +195,14 @@ class ParquetDataset(SessionDataset[Batch]):
                 current one; None for the CPU. The next batch is copied while the loop works on
                 this one; the loop's stream waits for the copy, the loop itself does not. Not with
                 DataLoader workers.
-            storage_options: Options of the store in the URLs, such as credentials, by the names
-                of pandas (fsspec) or Polars. Also `max_retries` of a range (9), `retry_timeout_ms`
-                from its first failure to its last try (180,000), `max_connections` of the process
-                (its share of 64 of this machine; the first data set decides for all), and
-                `hedges`, False to send no second request for a slow first byte.
+            storage_options: Options of the store in the URLs, such as credentials, by the names of
+                pandas (fsspec) or Polars; or a function that returns such options and when they
+                expire, in seconds since 1970 or None, which is called again before they do and when
+                the store refuses them. Spawned workers need one that they can import. Also
+                `max_retries` of a range (9), `retry_timeout_ms` from its first failure to its last
+                try (180,000), `max_connections` of the process (its share of 64 of this machine;
+                the first data set decides for all), and `hedges`, False to send no second request
+                for a slow first byte.
             filesystem: A file system of fsspec or `pyarrow.fs` for the paths, in place of URLs
                 and `storage_options`.
             cache_dir: A folder on local disk that caches what is read of a store, for later epochs
@@ -249,7 +253,12 @@ class ParquetDataset(SessionDataset[Batch]):
         function = transform.function if isinstance(transform, Ahead) else transform
         source = Source(
             paths=paths,
-            rows=RowArguments(filters=filters, rows=rows, split=split),
+            rows=RowArguments(
+                filters=filters,
+                rows=None if isinstance(rows, Excluding) else rows,
+                split=split,
+                excluding=rows.path if isinstance(rows, Excluding) else None,
+            ),
             keys=None if decryption_properties is None else FileKeys(decryption_properties),
             storage=StorageArguments(
                 storage_options,

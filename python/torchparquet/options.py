@@ -19,6 +19,8 @@ from torchparquet._impl.checks import (
 )
 
 if TYPE_CHECKING:
+    import os
+
     import torch.distributed as dist
     from torch._C._distributed_c10d import Store
     from torch.distributed.device_mesh import DeviceMesh
@@ -287,6 +289,27 @@ def _pairs(
     if not all(isinstance(value, Number) for _, value in pairs):
         raise TypeError(f"{argument} must be a number or a dict of numbers; got {given!r}")
     return pairs
+
+
+@dataclass(frozen=True)
+class Excluding:
+    """A `rows=` that leaves out files and row groups that cannot be read.
+
+    The others are divided as always, so ranks take even steps. `metrics()` counts what is left out.
+    States are of the data without it.
+
+    Attributes:
+        path: A file that `torchparquet verify --exclusions` has written. Its names are those below
+            the verified directory; those that the data set does not have are passed over, but not
+            all of them.
+    """
+
+    path: str | os.PathLike[str]
+
+    def __post_init__(self) -> None:
+        """Check the path."""
+        if not isinstance(self.path, str) and not hasattr(self.path, "__fspath__"):
+            raise TypeError(f"the path of Excluding must be a path, got {shown(self.path)}")
 
 
 @dataclass(frozen=True)

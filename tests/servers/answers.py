@@ -24,6 +24,7 @@ MOST_ENDLESS_BYTES = 64 << 20
 REASONS = {
     200: "OK",
     206: "Partial Content",
+    400: "Bad Request",
     301: "Moved Permanently",
     307: "Temporary Redirect",
     403: "Forbidden",
@@ -143,6 +144,8 @@ def _answer(origin: FaultyOrigin, request: Request, fault: Fault) -> Answer:
             return replace(_error(503, "SlowDown", "Reduce your request rate."), status=200)
     if any(request.header(name) != value for name, value in origin.wanted.items()):
         return _error(401, "Unauthorized", "Unauthorized")
+    if not origin.allows(request):
+        return _error(400, "ExpiredToken", "The provided token has expired.")
     if request.method not in ("GET", "HEAD"):
         return _error(405, "MethodNotAllowed", request.method)
     if "list-type" in request.query or "location" in request.query:

@@ -14,7 +14,7 @@ import ssl
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from email.message import Message
@@ -66,6 +66,7 @@ class FaultyOrigin:
         has_pages: True if a folder without its slash leads to its page of links, as web servers
             have it. In S3 there is no such object.
         wanted: Headers that each request must have.
+        allows: Tells if the credentials of a request hold; S3 calls those that do not expired.
         validator: Tells an object from one that replaces it: "strong" or "weak" ETags, or
             "modified" for times alone.
     """
@@ -80,6 +81,7 @@ class FaultyOrigin:
         self.page_size = 1000
         self.has_pages = False
         self.wanted: dict[str, str] = {}
+        self.allows: Callable[[Request], bool] = lambda _: True
         self.validator = "strong"
         self.lock = threading.Lock()
         self.closing = threading.Event()

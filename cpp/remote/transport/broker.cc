@@ -10,9 +10,6 @@ namespace {
 
 Error Closed() { return Error(ErrorKind::kStopped, "the reader was closed"); }
 
-// An address is renewed this long before it ends, so that what begins with it succeeds.
-constexpr double kSpareSeconds = 60;
-
 double Now() {
   using Seconds = std::chrono::duration<double>;
   return Seconds(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -147,24 +144,24 @@ FetchStats Broker::stats() const {
 std::shared_ptr<const ObjectAddress> Broker::Find(int64_t object) {
   const std::lock_guard lock(mutex_);
   Known& known = addresses_[static_cast<size_t>(object)];
-  if (known.address != nullptr && known.address->expires_at > Now() + kSpareSeconds) {
+  if (known.address != nullptr && known.address->renew_at > Now()) {
     return known.address;
   }
   if (known.failure.empty()) Ask(object);
   return nullptr;
 }
 
-void Broker::Refused(int64_t object, const ObjectAddress& address) {
+bool Broker::Refused(int64_t object, const ObjectAddress& address) {
   const std::lock_guard lock(mutex_);
   Known& known = addresses_[static_cast<size_t>(object)];
   // Of several requests that are refused, the first one asks.
-  if (known.address == nullptr || known.address->url != address.url ||
-      known.address->headers != address.headers) {
-    return;
+  if (known.address != nullptr && known.address->url == address.url &&
+      known.address->headers == address.headers) {
+    known.address = nullptr;
+    known.was_refused = true;
+    Ask(object);
   }
-  known.address = nullptr;
-  known.was_refused = true;
-  Ask(object);
+  return address.renew_at <= Now();
 }
 
 std::string Broker::Failure(int64_t object) const {

@@ -57,7 +57,7 @@ class Broker : public Fetcher, public AddressBook {
 
   // AddressBook.
   std::shared_ptr<const ObjectAddress> Find(int64_t object) override;
-  void Refused(int64_t object, const ObjectAddress& address) override;
+  bool Refused(int64_t object, const ObjectAddress& address) override;
   std::string Failure(int64_t object) const override;
   void ForgetFailures() override;
 

@@ -16,8 +16,9 @@ constexpr int64_t kTellBytes = int64_t{64} << 10;
 // How exact clocks are.
 constexpr auto kWatchEvery = milliseconds(10);
 constexpr auto kIdle = milliseconds(60'000);
-// Requests that one fetch may send because of addresses that ended.
-constexpr int64_t kMaxRefused = 2;
+// Requests that one fetch may send because of addresses that ended. The second address
+// may be by credentials that another process was given, and have ended too.
+constexpr int64_t kMaxRefused = 3;
 
 double SecondsBetween(std::chrono::steady_clock::time_point begin,
                       std::chrono::steady_clock::time_point end) {
@@ -304,13 +305,17 @@ void Reactor::Decide(const Job& job, const Transfer& ended, const Verdict& verdi
 
 void Reactor::Refuse(const Job& job, const Transfer& ended, const Verdict& verdict) {
   const RemoteObject& object = job->fetch->object();
-  object.addresses->Refused(object.number, *ended.request().address);
+  const ObjectAddress& address = *ended.request().address;
+  if (object.addresses->Refused(object.number, address)) {
+    return Retry(job, ended, verdict.reason);
+  }
   if (++job->num_refused < kMaxRefused) {
     ++counters_.num_retries;
     return queue_.Add(job);
   }
   Fail(job, Error(ErrorKind::kIo,
-                  "the store refuses access: " + Reason(verdict.reason, ended.answer()),
+                  "the store refuses access: " + Reason(verdict.reason, ended.answer()) +
+                      address.remedy,
                   {.path = object.path}));
 }
 

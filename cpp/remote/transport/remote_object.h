@@ -12,20 +12,23 @@ namespace torchparquet {
 struct ObjectAddress {
   std::string url;
   std::vector<std::string> headers = {};  // "Name: value"; go to the host of `url` only
-  // The time after which `url` and `headers` are refused, in seconds since 1970.
-  double expires_at = 0;
+  // From when on another address is asked for, in seconds since 1970. This one is not yet
+  // refused then.
+  double renew_at = 0;
   std::string ca_file = {};  // certificates to trust; empty: those that libcurl knows
+  std::string remedy = {};   // ends the message if the store refuses the address
 };
 
 // Gives addresses of objects, by number. Thread-safe.
 class AddressBook {
  public:
   virtual ~AddressBook() = default;
-  // An address that holds for another minute; null if there is none yet. It is then asked
+  // An address that is not to be renewed yet; null if there is none. It is then asked
   // for, and `Fetcher::Wake` is called when it is there.
   virtual std::shared_ptr<const ObjectAddress> Find(int64_t object) = 0;
-  // The store refused the address (401 or 403): it is not given again.
-  virtual void Refused(int64_t object, const ObjectAddress& address) = 0;
+  // The store refused the address (401 or 403): it is not given again. Returns true if it
+  // was to be renewed by now, so that a refusal says nothing of the next one.
+  virtual bool Refused(int64_t object, const ObjectAddress& address) = 0;
   // Why no address can be had for the object: a message, empty if there is no reason.
   virtual std::string Failure(int64_t object) const = 0;
   // Addresses that could not be had are asked for again: a later reader may have more

@@ -37,11 +37,12 @@ std::shared_ptr<const ObjectAddress> Addresses::Find(int64_t /*object*/) {
   return address_;
 }
 
-void Addresses::Refused(int64_t /*object*/, const ObjectAddress& address) {
+bool Addresses::Refused(int64_t /*object*/, const ObjectAddress& address) {
   const std::lock_guard lock(mutex_);
   ++num_refused_;
-  if (address_ == nullptr || address_->url != address.url) return;
+  if (address_ == nullptr || address_->url != address.url) return false;
   if (next_ != nullptr) address_ = std::exchange(next_, nullptr);
+  return false;
 }
 
 std::string Addresses::Failure(int64_t /*object*/) const {

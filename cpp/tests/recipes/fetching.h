@@ -28,7 +28,7 @@ class Addresses : public AddressBook {
   int64_t num_asked() const;
 
   std::shared_ptr<const ObjectAddress> Find(int64_t object) override;
-  void Refused(int64_t object, const ObjectAddress& address) override;
+  bool Refused(int64_t object, const ObjectAddress& address) override;
   std::string Failure(int64_t object) const override;
 
  private:

@@ -99,8 +99,9 @@ class RemoteStore:
         request: RemoteRequest,
         url: str,
         headers: collections.abc.Sequence[str],
-        expires_at: typing.SupportsFloat | typing.SupportsIndex,
+        renew_at: typing.SupportsFloat | typing.SupportsIndex,
         ca_file: str = "",
+        remedy: str = "",
     ) -> None: ...
     def give_bytes(self, request: RemoteRequest, content: typing_extensions.Buffer) -> None: ...
     def next_request(self) -> RemoteRequest | None: ...

@@ -13,11 +13,11 @@ from typing import Any
 import click
 
 from torchparquet import __version__
-from torchparquet.cli import bench, demo, inspect, plan, rewrite, verify
+from torchparquet.cli import bench, demo, inspect, plan, rewrite, rows, verify
 from torchparquet.cli.arguments import DEBUG
 from torchparquet.errors import one_line, printable
 
-_COMMANDS = (inspect, plan, verify, bench, rewrite, demo)
+_COMMANDS = (inspect, plan, rows, verify, bench, rewrite, demo)
 _FAILED, _WRONG_USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143
 
 

@@ -75,7 +75,7 @@ class Data:
             order=Order(canonical_world_size=order.pop("canonical_world_size")),
             rank=0,
             world_size=world_size,
-            storage_options=self.storage.options,
+            storage_options=self.storage.named,
             filesystem=self.storage.filesystem,
             **order,
         )

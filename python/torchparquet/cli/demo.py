@@ -203,7 +203,7 @@ def command(
             target=target,
             num_epochs=epochs,
             batch_size=batch_size,
-            storage_options=data.storage.options,
+            storage_options=data.storage.named,
         )
     return {
         "files": len(manifest.files),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 from rich.console import Console
 
 from torchparquet._impl.files.discovery import find_files
+from torchparquet._impl.files.listing import Listing
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import walk_footers
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
@@ -23,6 +25,7 @@ from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet._impl.reading.window_limits import WindowMemory
+from torchparquet._impl.rows.exclusions import write_exclusions
 from torchparquet.audit import SeenRows, audit_rows, row_ids_of
 from torchparquet.cli.arguments import Data, dataset_options, number_option, report_command
 from torchparquet.cli.columns import (
@@ -112,6 +115,11 @@ def _show_audit(console: Console, audit: dict[str, Any]) -> None:
 @number_option("--num-threads", most=1024, help="Decode threads.")
 @click.option("--no-decode", is_flag=True, help="Check only which rows each rank reads.")
 @click.option("--no-audit", is_flag=True, help="Only decode.")
+@click.option(
+    "--exclusions",
+    metavar="FILE",
+    help="Write what cannot be read to a JSON file, for rows=Excluding(FILE).",
+)
 def command(
     data: Data,
     world_sizes: tuple[int, ...],
@@ -119,6 +127,7 @@ def command(
     num_threads: int | None,
     no_decode: bool,
     no_audit: bool,
+    exclusions: str | None,
     **order: Any,
 ) -> dict[str, Any]:
     """Decode everything, and audit that rows are read once.
@@ -128,9 +137,15 @@ def command(
     reader deals an epoch among the ranks and workers of each --world-size, and the command counts
     the rows that each gets. Exit code 1 if anything is wrong.
     """
+    if exclusions is not None and no_decode:
+        raise click.UsageError("--exclusions does not go with --no-decode, which finds nothing")
+    if exclusions is not None and not Path(exclusions).absolute().parent.is_dir():
+        raise FileNotFoundError(f"no directory for --exclusions: {exclusions!r}")
     options = ReadOptions(num_threads, order["max_memory"], pin_memory=False)
     with progress("footers", None) as advance:
-        manifests, without_rows, failures = _open_files(data, advance)
+        found = find_files(list(data.paths), data.storage, empty_files=True)
+        manifests, without_rows, failures = _open_files(found, advance)
+    unreadable = list(failures)
     num_rows = sum(manifest.num_rows for manifest in manifests)
     report: dict[str, Any] = {
         "files": len(manifests) + len(without_rows) + len(failures),
@@ -171,10 +186,14 @@ def command(
     with progress("decoding", num_rows) as advance:
         for manifest in () if no_decode else manifests:
             try:
+                begun = len(failures)
                 _FileDecoder(manifest, options).check(report, advance)
             except (CorruptFileError, EncryptedFileError) as error:
                 advance(manifest.num_rows)
                 failures.append(_failure(manifest.files[0], error))
+            unreadable += failures[begun:]
+    if exclusions is not None:
+        write_exclusions(exclusions, found, _places_of(unreadable))
     report["holds"] = not failures and not any(audit["faults"] for audit in report["audits"])
     return report
 
@@ -187,13 +206,26 @@ def _failure(
     return {"path": path, "row_group": row_group, "column": column, "error": text}
 
 
-def _open_files(data: Data, advance: Advance) -> tuple[list[Manifest], list[str], list[Failure]]:
+def _places_of(failures: Sequence[Failure]) -> dict[str, set[int] | None]:
+    """Return the row groups of each file that failed; None if all of it did."""
+    places: dict[str, set[int] | None] = {}
+    for failure in failures:
+        groups, group = places.setdefault(failure["path"], set()), failure["row_group"]
+        if group is None or groups is None:
+            places[failure["path"]] = None
+        else:
+            groups.add(group)
+    return places
+
+
+def _open_files(
+    found: Listing, advance: Advance
+) -> tuple[list[Manifest], list[str], list[Failure]]:
     """Read the footer of each file by itself."""
     manifests, without_rows, failures = [], [], []
-    found = find_files(list(data.paths), data.storage, empty_files=True)
     for number, path in enumerate(found.paths):
         try:
-            manifests.append(walk_footers(found.only(number))[0])
+            manifests.append(walk_footers(found.pick([number]))[0])
         except OSError as error:
             failures.append(_failure(path, error))
         except ValueError:

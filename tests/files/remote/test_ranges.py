@@ -23,7 +23,7 @@ Monkey = pytest.MonkeyPatch
 
 def of_http(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[Store, str]:
     made = fsspec.filesystem("http", skip_instance_cache=True)
-    return Store("", {}, made), origin.url_of("a")
+    return Store("", None, made), origin.url_of("a")
 
 
 def of_s3(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[Store, str]:
@@ -31,7 +31,7 @@ def of_s3(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[Store, str]:
     made = s3fs.S3FileSystem(
         anon=True, endpoint_url=origin.url, cache_regions=False, skip_instance_cache=True
     )
-    return Store("", {}, made), "bucket/a"
+    return Store("", None, made), "bucket/a"
 
 
 def of_s3_by_region(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[Store, str]:
@@ -43,14 +43,14 @@ def of_s3_by_region(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[Store, s
 def of_gcs(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[Store, str]:
     gcsfs = pytest.importorskip("gcsfs.core")  # that of the package asks for more by gRPC
     made = gcsfs.GCSFileSystem(token="anon", endpoint_url=origin.url, skip_instance_cache=True)
-    return Store("", {}, made), "bucket/a"
+    return Store("", None, made), "bucket/a"
 
 
 def of_azure(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[Store, str]:
     adlfs = pytest.importorskip("adlfs")
     text = f"AccountName=account;AccountKey=a2V5;BlobEndpoint={origin.url}/account"
     made = adlfs.AzureBlobFileSystem(connection_string=text, skip_instance_cache=True)
-    return Store("", {}, made), "bucket/a"
+    return Store("", None, made), "bucket/a"
 
 
 def of_hub(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[Store, str]:
@@ -62,13 +62,13 @@ def of_hub(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[Store, str]:
     monkeypatch.setattr(made, "resolve_path", lambda *_, **__: resolved)
     monkeypatch.setattr(made, "info", lambda *_, **__: info)
     monkeypatch.setattr(made, "url", lambda *_, **__: origin.url_of("a"))
-    return Store("", {}, made), name
+    return Store("", None, made), name
 
 
 def of_http_in_another(origin: FaultyOrigin, monkeypatch: Monkey) -> tuple[Store, str]:
     inner, _ = of_http(origin, monkeypatch)
     made = fsspec.filesystem("dir", path=origin.url, fs=inner.filesystem, skip_instance_cache=True)
-    return Store("", {}, made), "a"
+    return Store("", None, made), "a"
 
 
 LIBRARIES: dict[str, Callable[[FaultyOrigin, Monkey], tuple[Store, str]]] = {
@@ -169,7 +169,7 @@ def test_a_version_with_other_parts_is_read_with_a_warning(
     if library.startswith("huggingface_hub"):
         monkeypatch.setitem(sys.modules, "huggingface_hub.utils", ModuleType("utils"))
     made = type("Unknown", (Unknown,), {"__module__": library})()
-    access = Store("", {}, made)
+    access = Store("", None, made)
     with pytest.warns(UserWarning, match=r"not compared with the ranges .*another version"):
         assert access.read("a", 100, 50) == CONTENT[100:150]
     with warnings.catch_warnings():

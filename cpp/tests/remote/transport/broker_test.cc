@@ -59,7 +59,7 @@ TEST_CASE("an address that could not be had is asked for again by a later reader
   broker.ForgetFailures();
   CHECK(broker.Failure(0).empty());
   CHECK(broker.Find(0) == nullptr);
-  broker.GiveAddress(*broker.Next(), {.url = "http://a", .expires_at = HUGE_VAL});
+  broker.GiveAddress(*broker.Next(), {.url = "http://a", .renew_at = HUGE_VAL});
   REQUIRE(broker.Find(0) != nullptr);
   CHECK(broker.Find(0)->url == "http://a");
 }
@@ -141,25 +141,25 @@ TEST_CASE("an address is asked for once, and again when it is refused or old") {
   REQUIRE(request);
   CHECK(request->kind == BrokerRequest::Kind::kAddress);
   CHECK_FALSE(request->refused);
-  broker.GiveAddress(*request,
-                     {.url = "http://a", .headers = {}, .expires_at = INFINITY});
+  broker.GiveAddress(*request, {.url = "http://a", .headers = {}, .renew_at = INFINITY});
   const auto first = broker.Find(0);
   REQUIRE(first != nullptr);
   CHECK(first->url == "http://a");
-  broker.Refused(0, *first);
-  broker.Refused(0, *first);  // by another request
+  CHECK_FALSE(broker.Refused(0, *first));
+  CHECK_FALSE(broker.Refused(0, *first));  // by another request
   CHECK(broker.Find(0) == nullptr);
   request = broker.Next();
   CHECK(request->refused);
-  broker.GiveAddress(*request,
-                     {.url = "http://b", .headers = {}, .expires_at = INFINITY});
+  broker.GiveAddress(*request, {.url = "http://b", .headers = {}, .renew_at = INFINITY});
   broker.Refused(0, *first);  // late
   CHECK(broker.Find(0)->url == "http://b");
   broker.Refused(0, *broker.Find(0));
   request = broker.Next();
-  broker.GiveAddress(*request, {.url = "http://c", .headers = {}, .expires_at = 1});
+  broker.GiveAddress(*request, {.url = "http://c", .headers = {}, .renew_at = 1});
   CHECK(broker.Find(0) == nullptr);
   CHECK(broker.Next()->kind == BrokerRequest::Kind::kAddress);
+  // It was in use for longer than its time.
+  CHECK(broker.Refused(0, {.url = "http://c", .headers = {}, .renew_at = 1}));
 }
 
 TEST_CASE("a reason for which there is no address is told") {

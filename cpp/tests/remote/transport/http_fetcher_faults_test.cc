@@ -439,7 +439,7 @@ TEST_CASE("a request that fails without a condition too says nothing about condi
   CHECK(read.origin.requests().at(2).has("if-match"));
 }
 
-TEST_CASE("a refused address is replaced once, and then is an error") {
+TEST_CASE("a refused address is replaced twice, and then is an error") {
   for (const int64_t status : {401, 403}) {
     const Origin origin(kObjectBytes, [=](const Origin& self, const Request& request) {
       if (request.target == "/fresh") return self.Right(request);
@@ -467,8 +467,8 @@ TEST_CASE("a refused address is replaced once, and then is an error") {
          {"refuses access", "AccessDenied: no", "request id 9", "s3://bucket/object"}) {
       CHECK(Mentions(*error, text));
     }
-    CHECK(refused->num_refused() == 2);
-    CHECK(origin.num_requests() == 4);
+    CHECK(refused->num_refused() == 3);
+    CHECK(origin.num_requests() == 5);
   }
 }
 

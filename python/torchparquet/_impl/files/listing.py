@@ -90,11 +90,14 @@ class Listing:
         root = os.path.commonpath(directories)
         return f"{scheme}://{root}" if scheme else root
 
-    def only(self, file: int) -> Listing:
-        """Return one of the files by itself."""
+    def pick(self, files: Sequence[int]) -> Listing:
+        """Return some of the files."""
         lists = ("paths", "num_bytes", "stamps", "memory", "names")
-        one: dict[str, Any] = {name: getattr(self, name)[file : file + 1] for name in lists}
-        return replace(self, footers=[], **one)
+        parts: dict[str, Any] = {
+            name: tuple(of[file] for file in files) if (of := getattr(self, name)) else ()
+            for name in lists
+        }
+        return replace(self, footers=[], **parts)
 
     def source(self, path: str) -> Any:
         """Return one of the files as pyarrow takes it: a path, an open file, or a buffer."""

@@ -147,6 +147,8 @@ class Manifest:
         selection: The selected of the stored rows; None for all.
         table: The facts that a table's metadata have of the files; None if they are of none.
         packed: The units that rows become; None if a row is a row.
+        excluded: The files, row groups and rows that `Excluding` leaves out. Rows of files that are
+            left out as a whole are unknown, and so not among them.
     """
 
     listing: Listing
@@ -168,6 +170,7 @@ class Manifest:
     selection: RowSelection | None = None
     table: TableFacts | None = None
     packed: PackedRows | None = None
+    excluded: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def files(self) -> tuple[str, ...]:

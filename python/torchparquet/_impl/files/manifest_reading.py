@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ _SAME_IN_FOOTERS = (
     *("row_group_num_rows", "row_group_num_bytes"),
 )
 _SIZES_OF_CHUNKS = "chunk_num_bytes"
-_NOT_KEPT = ("listing", "schemas", "selection", "table", "packed")
+_NOT_KEPT = ("listing", "schemas", "selection", "table", "packed", "excluded")
 _KEPT = [field.name for field in fields(Manifest) if field.name not in _NOT_KEPT]
 
 
@@ -49,12 +50,16 @@ def open_manifest(
     storage: StorageArguments = NO_STORAGE,
     with_chunk_sizes: bool = False,
     with_contents: bool = False,
+    leave_out: Callable[[Listing], Listing] | None = None,
 ) -> tuple[Manifest, Footers | None]:
     """Return the manifest of a data set, from its cache if the files have not changed since.
 
-    The content of footers comes only with a manifest that this process read of them.
+    The content of footers comes only with a manifest that this process read of them. `leave_out`
+    takes files away before any is opened.
     """
-    listing, cache = find_files(paths, storage), storage.manifest_cache
+    listing = find_files(paths, storage, empty_files=leave_out is not None)
+    listing = listing if leave_out is None else leave_out(listing)
+    cache = storage.manifest_cache
     codec = _codec(listing, with_chunk_sizes=with_chunk_sizes)
     options = {"with_chunk_sizes": with_chunk_sizes, "with_contents": with_contents}
     found: list[Footers] = []

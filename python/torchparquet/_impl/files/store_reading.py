@@ -14,6 +14,7 @@ import numpy as np
 
 from torchparquet._impl.files.listing import Listing
 from torchparquet._impl.files.remote.addresses import Address, AddressMaker, address_maker
+from torchparquet._impl.files.remote.credentials import Given
 from torchparquet._impl.files.remote.failures import (
     ChangedError,
     Patience,
@@ -50,6 +51,8 @@ class StoreReading:
 
         store = listing.store
         assert store is not None  # noqa: S101
+        # Options that a function gives may be late; an epoch that begins then must not fail.
+        patiently(store.reached, Patience.of(listing.client), time.sleep)
         maker = address_maker(store)
         if maker is not None:
             with plain_errors("make an address of", listing.paths[0], store.secrets):
@@ -127,6 +130,7 @@ class _Answers:
         self._listing, self._store = listing, listing.store
         self._maker, self._just_listed = maker, just_listed
         self._patience = Patience.of(listing.client)
+        self._given: dict[int, Given] = {}  # by file, what its latest address was made by
         listed = map(Entry, listing.names, listing.num_bytes, listing.stamps)
         self._comparisons = [_Comparison(listing.store, entry) for entry in listed]
 
@@ -148,6 +152,9 @@ class _Answers:
         name, stamp = self._listing.names[request.file], self._listing.stamps[request.file]
         shown = self._store.shown(name)
 
+        if request.refused and request.file in self._given:
+            self._store.credentials.refuse(self._given[request.file])
+
         def make() -> Address | None:
             with plain_errors("make an address of", shown, self._store.secrets):
                 return None if self._maker is None else self._maker(name, stamp)
@@ -157,8 +164,12 @@ class _Answers:
             message = f"the store gives no address of the file: {shown!r}"
             self.queue.fail(request, "io", message)
             return
+        self._given[request.file] = address.given
         headers = [f"{name}: {value}" for name, value in address.headers.items()]
-        self.queue.give_address(request, address.url, headers, address.expires_at, address.ca_file)
+        remedy = redacted(self._store.credentials.remedy, self._store.secrets)
+        self.queue.give_address(
+            request, address.url, headers, address.renew_at, address.ca_file, remedy
+        )
 
     def _give_bytes(self, request: RemoteRequest) -> None:
         name, comparison = self._listing.names[request.file], self._comparisons[request.file]

@@ -12,6 +12,9 @@ from torch.utils.data import get_worker_info
 from torchparquet._impl.metrics.bottleneck import describe
 from torchparquet._impl.processors import num_own_processors
 
+# In the order of `Manifest.excluded`.
+OF_DATA = ("files_excluded", "row_groups_excluded", "rows_excluded")
+
 
 @dataclass(frozen=True)
 class CodecMetrics:
@@ -109,6 +112,10 @@ class Metrics:
         bytes_received: Bytes that came from the store.
         bytes_wasted: Those that came twice, or that nobody wanted any more.
         bytes_from_cache: Bytes that came from `cache_dir` instead.
+        files_excluded: Files that `rows=Excluding(...)` leaves out as a whole. These three are
+            facts of the data set, not of an iteration.
+        row_groups_excluded: Row groups that it leaves out of other files.
+        rows_excluded: Rows of these row groups.
         ring: The present batches in flight, a `Ring`.
         columns: `ColumnMetrics` by name in the files; `row.id` and `row.valid` included.
         codecs: `CodecMetrics` by name of the codec, such as "zstd" or "uncompressed".
@@ -143,6 +150,9 @@ class Metrics:
     bytes_received: int = 0
     bytes_wasted: int = 0
     bytes_from_cache: int = 0
+    files_excluded: int = 0
+    row_groups_excluded: int = 0
+    rows_excluded: int = 0
     ring: Ring = field(default_factory=Ring)
     columns: Mapping[str, ColumnMetrics] = field(default_factory=dict)
     codecs: Mapping[str, CodecMetrics] = field(default_factory=dict)
@@ -224,7 +234,8 @@ class Metrics:
             for one, was in zip(self.sources, before, strict=True)
         )
         difference: Metrics = added(self, earlier, -1)
-        return replace(difference, ring=self.ring, sources=sources)
+        excluded = {name: getattr(self, name) for name in OF_DATA}
+        return replace(difference, ring=self.ring, sources=sources, **excluded)
 
 
 def added(one: Any, other: Any, sign: int = 1) -> Any:

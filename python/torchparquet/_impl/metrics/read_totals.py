@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from torchparquet._impl.metrics.read_metrics import (
+    OF_DATA,
     CodecMetrics,
     ColumnMetrics,
     Metrics,
@@ -121,9 +122,12 @@ def _quantities(of: object, names: Sequence[str]) -> dict[str, Any]:
 class ReadTotals:
     """Adds up the counts of streams, per process."""
 
-    def __init__(self, of_all: ReadTotals | None = None) -> None:
-        """Begin at zero; counts are added to `of_all` too."""
+    def __init__(
+        self, of_all: ReadTotals | None = None, excluded: tuple[int, int, int] = (0, 0, 0)
+    ) -> None:
+        """Begin at zero; counts are added to `of_all` too. `excluded` is that of the manifest."""
         self._of_all = of_all
+        self._excluded: dict[str, Any] = dict(zip(OF_DATA, excluded, strict=True))
         self._reset()
 
     def _reset(self) -> None:
@@ -172,4 +176,4 @@ class ReadTotals:
         reading = [reading.metrics() for reading in self._readings]
         total: Metrics = functools.reduce(added, reading, self._ended)
         ring = total.ring if reading else self._capacity
-        return replace(total, ring=ring, **self._seconds)
+        return replace(total, ring=ring, **self._seconds, **self._excluded)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,10 +49,12 @@ class RowArguments:
     split: SplitArgument = None
     # By number of the file, a mask of the rows that a table has not deleted.
     left: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
+    # A file of exclusions.
+    excluding: str | os.PathLike[str] | None = None
 
     @property
     def is_empty(self) -> bool:
-        """True if every row counts."""
+        """True if every row counts that is not excluded."""
         return self.filters is None and self.rows is None and self.split is None and not self.left
 
 

@@ -15,7 +15,7 @@ from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.footers.decryption import FileKeys
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import open_manifest
-from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.files.remote.storage import StorageArguments, with_more
 from torchparquet._impl.files.remote.urls import is_remote_url
 from torchparquet._impl.functions.decoders import Decoder
 from torchparquet._impl.functions.transforms import Processor, Transform, Transforms
@@ -25,6 +25,7 @@ from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW, WindowMemory
 from torchparquet._impl.reading.word_pass import WordPass
+from torchparquet._impl.rows.exclusions import Exclusions
 from torchparquet._impl.rows.filters import both
 from torchparquet._impl.rows.select_rows import RowArguments, select_rows
 from torchparquet._impl.sequences.by_length import group_rows
@@ -78,13 +79,14 @@ class Source:
         table = table_source(paths)
         if table is not None:
             if storage.filesystem is None and not storage.of_store:
-                options = {**(table.storage_options or {}), **(storage.options or {})}
+                options = with_more(table.storage_options or {}, storage.named)
                 is_remote = is_remote_url(table.paths[0])
                 storage = replace(
                     storage, options=options if is_remote else None, filesystem=table.filesystem
                 )
             paths = list(table.paths)
             rows = replace(rows, filters=both(rows.filters, table.filters), left=table.deleted)
+        exclusions = None if rows.excluding is None else Exclusions(rows.excluding)
         manifest, footers = open_manifest(
             paths,
             self.num_threads,
@@ -92,16 +94,20 @@ class Source:
             storage=storage,
             with_chunk_sizes=with_sizes,
             with_contents=rows.filters is not None,
+            leave_out=None if exclusions is None else exclusions.left,
         )
         if table is not None:
             manifest = table.narrowed(table.applied(manifest))
+        if exclusions is not None:
+            manifest = exclusions.narrowed(manifest)
         return select_rows(manifest, rows, self.keys, storage, footers)
 
     def open_whole(self, manifest: Manifest) -> Manifest:
         """Return the manifest of all rows; it is the given one if no option leaves rows out."""
         if self.rows.is_empty:
             return manifest
-        return replace(self, rows=RowArguments()).open(with_sizes=False)
+        whole = RowArguments(excluding=self.rows.excluding)
+        return replace(self, rows=whole).open(with_sizes=False)
 
     def word_pass(self, manifest: Manifest, reading: ReadOptions) -> WordPass:
         """Return what finds the words of columns whose vocabulary is not stated."""

@@ -75,11 +75,11 @@ class DatasetSession(Session[Place]):
         ahead: Ahead | None = None,
     ) -> None:
         """Stand before the first iteration; see the attributes."""
+        self.streams = streams  # whose manifest the first totals need
         super().__init__()
         self.membership = membership
         self.planner = planner
         self.rank_check = rank_check
-        self.streams = streams
         self.num_epochs = num_epochs
         self.transforms = transforms
         self.is_dynamic = planner.options.even == "dynamic"
@@ -89,7 +89,7 @@ class DatasetSession(Session[Place]):
 
     def _enter_process(self) -> None:
         super()._enter_process()
-        self._totals = ReadTotals()
+        self._totals = self.new_totals()
         self.looked_at: tuple[object, Claims | None] = (None, None)
         self._pool: FunctionPool | None = None
 
@@ -120,7 +120,7 @@ class DatasetSession(Session[Place]):
 
     def new_totals(self) -> ReadTotals:
         """Return sums before anything is read."""
-        return ReadTotals()
+        return ReadTotals(excluded=self.streams.manifest.excluded)
 
     def lead(self, state: Any, epoch: int) -> SessionIterator[Batch, Place]:
         """Return an iterator that a mix leads, begun at a state, or at an epoch if it is None.

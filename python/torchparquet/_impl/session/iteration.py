@@ -54,7 +54,7 @@ class Iteration(SessionIterator[Batch, Place]):
     def __init__(self, session: DatasetSession, led_at: tuple[Any, int] | None = None) -> None:
         """Prepare to iterate; reads nothing yet."""
         super().__init__(session, led_at)
-        self.totals = ReadTotals(session.totals)
+        self.totals = ReadTotals(session.totals, session.streams.manifest.excluded)
         self._stream: Stream | None = None
         self._opened_at: Place | None = None
         self._num_rows_read: int | None = None

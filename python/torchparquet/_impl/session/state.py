@@ -100,6 +100,16 @@ def of_data(value: Any, identity: Identity) -> Any:
 
 def parse(value: object, identity: Identity, requested_window: tuple[int, int] | None) -> State:
     """Read what `dump` has made, possibly for another data set."""
+    state = stated(value)
+    assert isinstance(value, Mapping)  # noqa: S101
+    differences = _differences(value, identity, requested_window)
+    if differences:
+        raise ValueError("state does not fit this data set: " + "; ".join(differences))
+    return state
+
+
+def stated(value: object) -> State:
+    """Read what `dump` has made, for whatever data."""
     if not isinstance(value, Mapping):
         raise TypeError(f"state must be a dict that state_dict() returned, got {value!r:.200}")
     if value.get("format") != FORMAT:
@@ -110,11 +120,7 @@ def parse(value: object, identity: Identity, requested_window: tuple[int, int] |
             f"state must be of version {VERSION}, got version {version!r}: it was saved by "
             "another release of torchparquet; load it with that release, or begin a new run"
         )
-    state = _state(value)
-    differences = _differences(value, identity, requested_window)
-    if differences:
-        raise ValueError("state does not fit this data set: " + "; ".join(differences))
-    return state
+    return _state(value)
 
 
 def _state(value: Mapping[str, Any]) -> State:
@@ -164,12 +170,7 @@ def _count(value: Any, low: int = 0) -> int:
 def _differences(
     value: Mapping[str, Any], identity: Identity, requested_window: tuple[int, int] | None
 ) -> list[str]:
-    found = []
-    tables = [of.get("table") or "no table" for of in (value, identity)]
-    if tables[0] != tables[1]:
-        found.append(f"{tables[0]} in the state, {tables[1]} here")
-    elif value.get("data") != identity["data"]:
-        found.append(_other_data(value.get("files"), identity["files"]))
+    found = other_data(value, identity)
     theirs, ours = value["columns"], identity["columns"]
     if theirs["digest"] != ours["digest"]:
         same = ["the columns' dtypes, nulls or other options differ"]
@@ -184,6 +185,16 @@ def _differences(
     for name in sorted(set(theirs) | set(ours)):
         found += _unequal(f"{name} is", theirs.get(name), ours.get(name))
     return found
+
+
+def other_data(value: Mapping[str, Any], identity: Identity) -> list[str]:
+    """Return how the files and rows of a state differ from those of an identity."""
+    tables = [of.get("table") or "no table" for of in (value, identity)]
+    if tables[0] != tables[1]:
+        return [f"{tables[0]} in the state, {tables[1]} here"]
+    if value.get("data") != identity["data"]:
+        return [_other_data(value.get("files"), identity["files"])]
+    return []
 
 
 def _unequal(subject: str, theirs: Any, ours: Any) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
@@ -17,6 +19,7 @@ from pyiceberg.transforms import IdentityTransform
 
 from torchparquet._impl.files.footers.leaf import Leaf
 from torchparquet._impl.files.manifest_reading import leaves_of
+from torchparquet._impl.files.remote.credentials import OptionsFunction
 from torchparquet._impl.tables.table_source import Names, TableSource
 from torchparquet.errors import CorruptFileError, one_line
 
@@ -26,7 +29,12 @@ _OPTIONS = {
     "s3.session-token": "aws_session_token",
     "s3.region": "aws_region",
     "s3.endpoint": "aws_endpoint_url",
+    "gcs.oauth2.token": "bearer_token",
+    "adls.account-name": "azure_storage_account_name",
+    "adls.account-key": "azure_storage_account_key",
+    "adls.sas-token": "azure_storage_sas_token",
 }
+_SAS = "adls.sas-token."
 
 
 def iceberg_source(table: Any) -> TableSource:
@@ -55,7 +63,7 @@ def iceberg_source(table: Any) -> TableSource:
         schema = scan.table_metadata.schema()
     arrow_schema: pa.Schema = schema_to_pyarrow(schema)
     paths = {leaf.field_id: leaf.path for leaf in leaves_of(arrow_schema) if leaf.field_id >= 0}
-    properties = scan.io.properties
+    options = _options(scan.io.properties)
     return TableSource(
         tuple(_local(task.file.file_path) for task in tasks),
         f"snapshot {snapshot.snapshot_id} of the Iceberg table {scan.table_metadata.table_uuid}",
@@ -65,8 +73,39 @@ def iceberg_source(table: Any) -> TableSource:
         _deletions(scan.io, tasks),
         filters=_filter(scan, schema),
         defaults=_defaults(schema),
-        storage_options={_OPTIONS[k]: v for k, v in properties.items() if k in _OPTIONS} or None,
+        storage_options=_renewed(table) if _are_vended(table, options) else options,
     )
+
+
+def _options(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what properties say of a store."""
+    found = {_OPTIONS[k]: v for k, v in properties.items() if k in _OPTIONS}
+    for name, value in properties.items():
+        if name.startswith(_SAS):
+            account = name.removeprefix(_SAS).partition(".")[0]
+            found |= {"azure_storage_account_name": account, "azure_storage_sas_token": value}
+    return found
+
+
+def _are_vended(table: Any, options: Mapping[str, Any]) -> bool:
+    """Return whether the table's catalog gives options that it has not itself."""
+    catalog = getattr(table, "catalog", None)
+    return catalog is not None and not options.items() <= _options(catalog.properties).items()
+
+
+def _renewed(table: Any) -> OptionsFunction:
+    """Return what asks the catalog for the options anew; it pickles, as catalogs may not."""
+    identifier = table.table_identifier if hasattr(table, "plan_files") else table.name()
+    return partial(_asked, table.catalog.name, dict(table.catalog.properties), identifier)
+
+
+def _asked(
+    catalog: str, properties: Mapping[str, str], identifier: Any
+) -> tuple[dict[str, Any], float | None]:
+    """Return the options that a catalog gives for a table now, and when they end."""
+    found = load_catalog(catalog, **properties).load_table(identifier).io.properties
+    ends = [float(v) / 1000 for k, v in found.items() if "expires-at" in k and str(v).isdecimal()]
+    return _options(found), min(ends, default=None)
 
 
 def _local(uri: str) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torchparquet._impl.files.footers.leaf import NULL_KEY, Leaf, TableFacts
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import leaves_of
+from torchparquet._impl.files.remote.storage import StorageOptions
 from torchparquet.errors import CorruptFileError, SchemaMismatchError
 
 # From the leaves of files to the table's path of each; None for one that the table has not.
@@ -28,7 +29,8 @@ class TableSource:
         schema: The table's columns, partition columns too; None if the files agree about them.
         names: Gives the table's names of files' leaves; None if files store the table's own.
         row_groups: By number of the file, the row groups to read; others are read whole.
-        storage_options: Of the store that the files are in, where the table knows them.
+        storage_options: Of the store that the files are in, where the table knows them, or a
+            function that asks its catalog for them.
     """
 
     paths: tuple[str, ...]
@@ -40,14 +42,16 @@ class TableSource:
     filters: Any = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     row_groups: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+    storage_options: StorageOptions | None = field(default=None, repr=False)
     filesystem: Any = field(default=None, repr=False)
 
     def applied(self, manifest: Manifest) -> Manifest:
         """Return the manifest of the files, with the table's columns and keys."""
         if len(manifest.files) != len(self.paths):
             raise CorruptFileError(
-                f"the table names {len(self.paths)} files, {len(manifest.files)} were found"
+                f"the table names {len(self.paths)} files, {len(manifest.files)} were found (no "
+                "file of a table can be left out as a whole: restore it, or give the paths of the "
+                "others)"
             )
         names_of = self.names or (lambda leaves: [leaf.path for leaf in leaves])
         names = [[name or "" for name in names_of(leaves)] for leaves in manifest.schemas]

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit, urlunsplit
 
+from torchparquet._impl.files.remote.credentials import Given, renewal_time
 from torchparquet._impl.files.remote.failures import ChangedError
 from torchparquet._impl.files.remote.filesystems import is_arrow, unwrapped
 from torchparquet._impl.files.remote.store import Store, http_date
@@ -40,6 +41,13 @@ class Address(NamedTuple):
     headers: Mapping[str, str] = {}
     expires_at: float = math.inf  # seconds since 1970
     ca_file: str = ""  # certificates to trust; "" for those that libcurl has a path to
+    given: Given = Given({})  # the options that it was made by
+
+    @property
+    def renew_at(self) -> float:
+        """When to have another one: before it or the options end."""
+        ends = renewal_time(self.expires_at)
+        return ends if self.given.renew_at is None else min(ends, self.given.renew_at)
 
 
 # From a file's name and stamp; None where the store's files have no address.
@@ -52,13 +60,17 @@ def address_maker(store: Store) -> AddressMaker | None:
     Its calls may ask the store, so they raise what the store's library raises.
     """
     makers = {"s3": _s3, "gs": _gcs, "az": _azure, "http": _http, "hf": _hf}
-    maker, filesystem = makers.get(family(store.scheme)), store.filesystem
-    if maker is None or is_arrow(unwrapped(filesystem)):
+    maker = makers.get(family(store.scheme))
+    if maker is None or is_arrow(unwrapped(store.filesystem)):
         return None
 
     def make(name: str, stamp: str) -> Address | None:
+        filesystem, given = store.reached()
         address = maker(filesystem, name, stamp)
-        if address is None or address.ca_file:
+        if address is None:
+            return None
+        address = address._replace(given=given)
+        if address.ca_file:
             return address
         ca_file = _named_certificates("SSL_CERT_FILE", "CURL_CA_BUNDLE")  # of Python, of curl
         return address._replace(ca_file=ca_file or _machine_certificates())

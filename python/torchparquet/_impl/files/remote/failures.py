@@ -16,7 +16,7 @@ from torchparquet._impl.files.remote.urls import redacted
 from torchparquet.errors import one_line, printable
 
 # They are of a file system's code, not of a store.
-_ERRORS_OF_CODE = (
+ERRORS_OF_CODE = (
     *(AssertionError, AttributeError, ImportError, LookupError),
     *(NotImplementedError, TypeError, ValueError),
 )
@@ -41,6 +41,10 @@ class ChangedError(OSError):
 
 class LastingError(OSError):
     """A failure that another try would meet too."""
+
+
+class DoubtfulError(OSError):
+    """The store does not say what is wrong: S3 looks nothing up by credentials that have ended."""
 
 
 class BusyError(OSError):
@@ -91,8 +95,13 @@ def patiently(
 
 
 @contextmanager
-def plain_errors(action: str, path: str, secrets: Sequence[str]) -> Iterator[None]:
-    """Turn the errors of any library into ones that name the path and no credential."""
+def plain_errors(
+    action: str, path: str, secrets: Sequence[str], remedy: str = ""
+) -> Iterator[None]:
+    """Turn the errors of any library into ones that name the path and no credential.
+
+    `remedy` ends the message of a refusal.
+    """
     try:
         yield
     except ChangedError:
@@ -101,11 +110,13 @@ def plain_errors(action: str, path: str, secrets: Sequence[str]) -> Iterator[Non
         raw = one_line(error)
         # A traceback would show the message of the cause.
         is_plain = redacted(raw, secrets) == raw and error.__cause__ is error.__context__ is None
-        made = _plain_error(error, action, path, secrets)
+        made = _plain_error(error, action, path, secrets, remedy)
         raise made from (error if is_plain else None)
 
 
-def _plain_error(error: Exception, action: str, path: str, secrets: Sequence[str]) -> OSError:
+def _plain_error(
+    error: Exception, action: str, path: str, secrets: Sequence[str], remedy: str
+) -> OSError:
     cause = error.__cause__
     status, text = _status_of(error) or _status_of(cause), one_line(error)
     # fsspec reports any refusal of an HTTP server as a missing file.
@@ -120,10 +131,13 @@ def _plain_error(error: Exception, action: str, path: str, secrets: Sequence[str
         text = f"HTTP {status} ({printable(str(words))})"
     text = redacted(text, secrets)
     if isinstance(error, PermissionError) or status in (401, 403):
-        return PermissionError(f"the store refuses access: {text}, cannot {action} {path!r}")
+        return PermissionError(
+            f"the store refuses access: {text}, cannot {action} {path!r}{remedy}"
+        )
     is_of_ours = isinstance(error, LastingError) or isinstance(cause, LastingError)
-    lasts = is_of_ours or isinstance(error, _ERRORS_OF_CODE) or status in _LASTING
-    kind = LastingError if lasts else BusyError if status in _BUSY else OSError
+    lasts = is_of_ours or isinstance(error, ERRORS_OF_CODE) or status in _LASTING
+    passing = BusyError if status in _BUSY else DoubtfulError if status == 400 else OSError
+    kind = LastingError if lasts else passing
     made = kind(f"cannot {action} {path!r}: {text}")
     if isinstance(made, BusyError):
         headers = [getattr(one, "headers", None) for one in (error, cause)]

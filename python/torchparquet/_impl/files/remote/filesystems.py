@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -47,14 +48,16 @@ _NAMES = {
         "request_payer": "requester_pays",
         "allow_http": "",
     },
-    "gs": dict.fromkeys(
-        ("service_account", "service_account_path", "application_credentials"), "token"
-    ),
+    "gs": {
+        **dict.fromkeys(("service_account", "service_account_path"), "token"),
+        **dict.fromkeys(("application_credentials", "bearer_token"), "token"),
+    },
     "az": {
         **{name: name for name in ("account_name", "account_key", "sas_token", "client_id")},
         **{name: name for name in ("client_secret", "tenant_id", "connection_string")},
         **dict.fromkeys(("access_key", "master_key"), "account_key"),
         "sas_key": "sas_token",
+        "bearer_token": "credential",
     },
 }
 _FLAGS = ("anon", "requester_pays")
@@ -77,8 +80,8 @@ def fsspec_for(scheme: str) -> Any:
     return import_module("fsspec")
 
 
-def make_filesystem(url: str, options: Mapping[str, Any]) -> Any:
-    """Return a file system of fsspec for a URL, which others with the same options share."""
+def make_filesystem(url: str, options: Mapping[str, Any], *, shared: bool = True) -> Any:
+    """Return a file system of fsspec for a URL; others with the same options share it."""
     scheme, _ = split_scheme(url)
     fsspec = fsspec_for(scheme)
     classes = fsspec.get_filesystem_class(scheme.rpartition("::")[2]).__mro__
@@ -92,7 +95,9 @@ def make_filesystem(url: str, options: Mapping[str, Any]) -> Any:
     try:
         given = fsspec_options(scheme, options)
         if scheme in HTTP:  # whose guards differ, so that none would be found again
-            given = _with_guarded_redirects(given) | {"skip_instance_cache": True}
+            given, shared = _with_guarded_redirects(given), False
+        if not shared:
+            given |= {"skip_instance_cache": True}
         made, _ = fsspec.core.url_to_fs(url, **given)
         made.invalidate_cache()
     except ImportError as error:
@@ -115,6 +120,8 @@ def fsspec_options(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
         target = names.get(name.lower().removeprefix(beginning), name)
         if target != name and target in _FLAGS and isinstance(value, str):
             value = value.lower() in ("true", "1", "yes", "requester")
+        if name == "bearer_token" and isinstance(value, str):
+            value = _BEARER_TOKENS.get(kind, str)(value)
         outer, _, inner = target.partition(".") if target != name else (name, "", "")
         # pandas takes the headers of HTTP, which are strings, as options.
         if scheme in HTTP and isinstance(value, str) and name.lower() not in _OF_HTTP:
@@ -125,6 +132,32 @@ def fsspec_options(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
         if target:
             made[outer] = part
     return made
+
+
+class _BearerToken:
+    """A token of Azure as adlfs takes it. Whoever gave it knows its end."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def get_token(self, *_: str, **__: Any) -> Any:
+        """Return it, as good for the next hour."""
+        end = int(time.time()) + 3600
+        return import_module("azure.core.credentials").AccessToken(self._token, end)
+
+    async def close(self) -> None:
+        """Do nothing: it has no connection."""
+
+
+def _bearer_token_of_google(token: str) -> Any:
+    """Return a token as gcsfs takes it; as a text it would ask Google whose it is."""
+    return import_module("google.oauth2.credentials").Credentials(token)
+
+
+_BEARER_TOKENS: dict[str, Callable[[str], Any]] = {
+    "az": _BearerToken,
+    "gs": _bearer_token_of_google,
+}
 
 
 def _with_guarded_redirects(options: Mapping[str, Any]) -> dict[str, Any]:

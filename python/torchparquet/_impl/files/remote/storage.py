@@ -6,14 +6,17 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from torchparquet._impl.checks import checked_bool, checked_int
+from torchparquet._impl.files.remote.credentials import Credentials, OptionsFunction, Share
 from torchparquet._impl.files.remote.filesystems import CLIENT_OPTIONS, is_a, is_arrow
 from torchparquet._impl.files.remote.urls import checked_path
 
 CacheArgument: TypeAlias = "str | os.PathLike[str] | None"
+StorageOptions: TypeAlias = "Mapping[str, Any] | OptionsFunction"
 
 Result = TypeVar("Result")
 
@@ -27,24 +30,34 @@ _DEFAULT_CACHE, _MIN_CACHE = 64 << 30, 16 << 20
 class StorageArguments:
     """The arguments of a data set that have to do with stores and caches."""
 
-    options: Mapping[str, Any] | None = field(default=None, repr=False)
+    # A function or a mapping becomes `Credentials`.
+    options: StorageOptions | Credentials | None = field(default=None, repr=False)
     filesystem: Any = field(default=None, repr=False)
     cache_dir: CacheArgument = None
     cache_limit: int | None = None
     manifest_cache: CacheArgument = field(default=None, repr=False)
     # Returns the function's result, or that of another process with the same text.
-    share: Callable[[str, Callable[[], bytes]], bytes] | None = None
+    share: Share | None = None
 
     def __post_init__(self) -> None:
         """Check all but the path of the cache."""
-        options: object = self.options
+        options: Any = self.options
         is_mapping = isinstance(options, Mapping) and all(isinstance(n, str) for n in options)
-        if options is not None and not is_mapping:
+        is_known = options is None or is_mapping or isinstance(options, Credentials)
+        if not is_known and not callable(options):
             # The value may be a secret.
             raise TypeError(
-                f"storage_options must be a dict from names to values; got {type(options).__name__}"
+                "storage_options must be a dict from names to values, or a function that returns "
+                f"such a dict and its expiry; got {type(options).__name__}"
             )
-        waits = [name for name in _WAITS if name in (self.options or {})]
+        if callable(options) and self.filesystem is not None:
+            raise ValueError(
+                "storage_options must not be a function beside filesystem, which renews its own "
+                "credentials"
+            )
+        if options is not None and self.credentials is None:
+            object.__setattr__(self, "options", Credentials(options, self.share))
+        waits = [name for name in _WAITS if name in self.named]
         if waits:
             raise ValueError(
                 "storage_options must not set how long to wait between tries (0.1 s at first, "
@@ -65,15 +78,24 @@ class StorageArguments:
             )
 
     @property
+    def credentials(self) -> Credentials | None:
+        """The options, which a function may renew."""
+        return self.options if isinstance(self.options, Credentials) else None
+
+    @property
+    def named(self) -> Mapping[str, Any]:
+        """The options of now, by their names."""
+        return {} if self.credentials is None else self.credentials.current().options
+
+    @property
     def of_store(self) -> dict[str, Any]:
         """The options of the store's file system."""
-        given = self.options or {}
-        return {name: value for name, value in given.items() if name not in CLIENT_OPTIONS}
+        return {name: value for name, value in self.named.items() if name not in CLIENT_OPTIONS}
 
     @property
     def of_client(self) -> dict[str, Any]:
         """The arguments of the native client: its cache, and how patient it is."""
-        given = {n: value for n, value in (self.options or {}).items() if n in CLIENT_OPTIONS}
+        given = {n: value for n, value in self.named.items() if n in CLIENT_OPTIONS}
         made = dict(_client_option(name, value) for name, value in given.items())
         if self.cache_dir is not None:
             folder = Path(checked_path(self.cache_dir, "cache_dir")).absolute()
@@ -106,6 +128,18 @@ class StorageArguments:
 
 
 NO_STORAGE = StorageArguments()
+
+
+def with_more(options: StorageOptions, more: Mapping[str, Any]) -> StorageOptions:
+    """Return options with more of them, which count if a name is in both."""
+    return {**options, **more} if isinstance(options, Mapping) else partial(_joined, options, more)
+
+
+def _joined(
+    function: OptionsFunction, more: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], float | None]:
+    options, expiry = function()
+    return {**options, **more}, expiry
 
 
 def _client_option(name: str, value: object) -> tuple[str, Any]:

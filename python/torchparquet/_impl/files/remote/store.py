@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from torchparquet._impl.files.remote.failures import plain_errors
+from torchparquet._impl.files.remote.credentials import Credentials, Given, ProcessLock
+from torchparquet._impl.files.remote.failures import DoubtfulError, plain_errors
 from torchparquet._impl.files.remote.filesystems import (
+    CLIENT_OPTIONS,
     fsspec_for,
     is_arrow,
     make_filesystem,
@@ -35,6 +36,10 @@ from torchparquet._impl.files.remote.urls import (
 if TYPE_CHECKING:
     from collections.abc import Buffer  # type: ignore[attr-defined, unused-ignore]
 
+Result = TypeVar("Result")
+
+# The first may be what another process was given, and have ended too.
+_MOST_RENEWALS = 2
 _OPENED_BLOCK_BYTES = 1 << 20
 # By kind, the fields of fsspec's info that tell it. Kinds that follow the content come first.
 _FIELDS = (
@@ -60,30 +65,51 @@ class Entry(NamedTuple):
 class Store:
     """The store that paths are of. Threads may share it; a fork or a copy reaches it anew."""
 
-    def __init__(self, url: str, options: Mapping[str, Any], filesystem: Any = None) -> None:
+    def __init__(
+        self, url: str, credentials: Credentials | None = None, filesystem: Any = None
+    ) -> None:
         """Remember how to reach the store: by options, or by a file system that is given."""
-        self._url, self._options, self._given = url, dict(options), filesystem
+        self._url, self._given = url, filesystem
+        self.credentials = credentials or Credentials({})
         self.scheme = split_scheme(url)[0] if filesystem is None else protocols(filesystem)[0]
-        self.secrets = secrets_of(getattr(filesystem, "storage_options", options))
-        self._pid = os.getpid()
-        self._made: Any = None
+        self._lock, self._pid = ProcessLock(), os.getpid()
+        self._reached: tuple[Any, Given] | None = None
+        # Of the options before too, which an error may still name.
+        self.secrets = secrets_of(getattr(filesystem, "storage_options", None))
 
     @property
     def filesystem(self) -> Any:
         """This process's file system of fsspec."""
-        if self._made is None or self._pid != os.getpid():
-            if self._given is None:
-                self._made = make_filesystem(self._url, self._options)
-            else:
-                if self._pid != os.getpid():
-                    self._given = renewed(self._given)
-                self._made = self._given
-                if is_arrow(self._given):
-                    from torchparquet._impl.files.remote.arrow_files import ArrowFiles
+        return self.reached()[0]
 
-                    self._made = ArrowFiles(self._given)
-            self._pid = os.getpid()
-        return self._made
+    def reached(self) -> tuple[Any, Given]:
+        """Return this process's file system of fsspec, and the options that it has.
+
+        Raises:
+            OSError: The options have ended, and there are no others.
+        """
+        given = self.credentials.current()
+        with self._lock:
+            reached = self._reached
+            is_own = self._pid == os.getpid()
+            if reached is None or not is_own or reached[1].given_at != given.given_at:
+                reached = self._reached = self._reach(given, is_own=is_own), given
+                self._pid = os.getpid()
+            return reached
+
+    def _reach(self, given: Given, *, is_own: bool) -> Any:
+        if self._given is None:
+            options = {n: v for n, v in given.options.items() if n not in CLIENT_OPTIONS}
+            last = self.secrets if self._reached is None else secrets_of(self._reached[1].options)
+            self.secrets = (*secrets_of(options), *last)
+            return make_filesystem(self._url, options, shared=not self.credentials.can_renew)
+        if not is_own:
+            self._given = renewed(self._given)
+        if not is_arrow(self._given):
+            return self._given
+        from torchparquet._impl.files.remote.arrow_files import ArrowFiles
+
+        return ArrowFiles(self._given)
 
     @cached_property
     def _host(self) -> str:
@@ -109,22 +135,34 @@ class Store:
         slash = "/" if self._host and not name.startswith("/") else ""
         return f"{self.scheme}://{self._host}{slash}{name if self._host else name.lstrip('/')}"
 
-    @contextmanager
-    def _use(self, action: str, name: str) -> Iterator[Any]:
-        """Give the file system, whose errors are told in plain words."""
-        filesystem = self.filesystem
-        with plain_errors(action, self.shown(name), self.secrets):
-            yield filesystem
+    def _act(self, action: str, name: str, act: Callable[[Any], Result]) -> Result:
+        """Return what the file system does, with other options if these are refused.
+
+        Errors are told in plain words.
+        """
+        for left in range(_MOST_RENEWALS if self.credentials.can_renew else 0, -1, -1):
+            filesystem, given = self.reached()
+            try:
+                with plain_errors(action, self.shown(name), self.secrets, self.credentials.remedy):
+                    return act(filesystem)
+            except (DoubtfulError, PermissionError):
+                if not left:
+                    raise
+                self.credentials.refuse(given)
+        raise AssertionError  # the last pass has returned or raised
 
     def look_up(self, name: str, *, afresh: bool = False) -> Entry | None:
         """Return a file or directory; None if there is neither."""
+
+        def look(filesystem: Any) -> Any:
+            # The Hub's library would list the whole directory again.
+            options = {"refresh": True} if afresh and self.scheme == "hf" else {}
+            if afresh and not options:
+                filesystem.invalidate_cache()
+            return filesystem.info(name, **options)
+
         try:
-            with self._use("look up", name) as filesystem:
-                # The Hub's library would list the whole directory again.
-                options = {"refresh": True} if afresh and self.scheme == "hf" else {}
-                if afresh and not options:
-                    filesystem.invalidate_cache()
-                info = filesystem.info(name, **options)
+            info = self._act("look up", name, look)
         except FileNotFoundError:
             return None
         if self.scheme in HTTP and str(info.get("mimetype")) == "text/html":
@@ -134,10 +172,13 @@ class Store:
     def files_below(self, name: str, prefix: str = "") -> list[Entry]:
         """Return all files below a directory; none if it does not exist."""
         limits = {"prefix": prefix} if prefix and family(self.scheme) in WITH_BUCKETS else {}
+
+        def find(filesystem: Any) -> Any:
+            filesystem.invalidate_cache()
+            return filesystem.find(name, detail=True, **limits)
+
         try:
-            with self._use("list", name) as filesystem:
-                filesystem.invalidate_cache()
-                found = filesystem.find(name, detail=True, **limits)
+            found = self._act("list", name, find)
         except FileNotFoundError:
             return []
         entries = [_entry(info) for info in found.values()]
@@ -145,7 +186,8 @@ class Store:
 
     def read(self, name: str, offset: int, num_bytes: int) -> bytes:
         """Return a range of a file."""
-        with self._use("read", name) as filesystem:
+
+        def read(filesystem: Any) -> bytes:
             client = comparing_client(filesystem, name)
             content = filesystem.cat_file(name, start=offset, end=offset + num_bytes)
             if comparing_client(filesystem, name) is not client:
@@ -154,6 +196,8 @@ class Store:
                 came = f"{num_bytes} bytes at {offset} were asked for, {len(content)} came"
                 raise OSError(came)
             return bytes(content)
+
+        return self._act("read", name, read)
 
     def open(self, name: str) -> Any:
         """Return a file to read in any order, as pyarrow takes it."""
@@ -165,17 +209,15 @@ class Store:
 
     def write(self, name: str, content: bytes) -> None:
         """Write a whole file, which replaces one of that name."""
-        with self._use("write", name) as filesystem:
-            filesystem.pipe_file(name, content)
+        self._act("write", name, lambda filesystem: filesystem.pipe_file(name, content))
 
     def upload(self, name: str, path: str) -> None:
         """Write a local file as a file of the store."""
-        with self._use("write", name) as filesystem:
-            filesystem.put_file(path, name)
+        self._act("write", name, lambda filesystem: filesystem.put_file(path, name))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave out what belongs to this process."""
-        return Store, (self._url, self._options, self._given)
+        return Store, (self._url, self.credentials, self._given)
 
     def __repr__(self) -> str:
         """Return nothing of the options."""
@@ -196,17 +238,17 @@ def store_of(texts: Sequence[str], arguments: StorageArguments) -> Store | None:
                     f"a path must be of the filesystem ({', '.join(schemes)}); got "
                     f"{without_credentials(text)!r}"
                 )
-        return Store(texts[0], {}, filesystem)
+        return Store(texts[0], filesystem=filesystem)
     remote = [is_remote_url(text) for text in texts]
     if not any(remote):
-        if arguments.options:
+        if arguments.named:
             raise ValueError(
                 "storage_options must be given for URLs of stores alone; got the local path "
                 f"{texts[0]!r}"
             )
         return None
     _check_one_store(texts)
-    return Store(texts[0], arguments.of_store)
+    return Store(texts[0], arguments.credentials)
 
 
 def store_beside(url: str, arguments: StorageArguments, paths: Sequence[str]) -> Store:
