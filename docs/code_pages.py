@@ -1,12 +1,15 @@
-"""Adds the pages that are next to the code to the site, under the paths they have."""
+"""Adds the pages next to the code to the site, under the paths they have, and an index of all."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation, Section
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
@@ -49,3 +52,32 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Take private paths out of the tips over types."""
     return re.sub(r' title="torchparquet\._impl\.[^"]*"', "", output)
+
+
+def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
+    """Keep the navigation for the index."""
+    config.extra["nav"] = nav
+    return nav
+
+
+def on_env(env: Any, config: MkDocsConfig, files: Files) -> Any:
+    """Add `llms.txt`, an index of the pages for language models, in the form of llmstxt.org."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}"]
+    lines += _index_lines(config.extra["nav"].items)
+    files.append(File.generated(config, "llms.txt", content="\n".join(lines) + "\n"))
+    return env
+
+
+def _index_lines(items: Iterable[Any], level: int = 2) -> Iterator[str]:
+    """Yield a heading for each section, and a link with the first sentence for each page."""
+    for item in items:
+        if isinstance(item, Section):
+            yield from ("", f"{'#' * level} {item.title}", "")
+            yield from _index_lines(item.children, level + 1)
+        elif isinstance(item, Page):
+            # Of the first paragraph of text, without links and marks.
+            texts = re.sub(r"^```.*?^```", "", item.markdown or "", flags=re.MULTILINE | re.DOTALL)
+            texts = re.sub(r"\[([^]]*)\]\([^)]*\)|[`*]", r"\1", texts)
+            sentences = re.findall(r"^[A-Za-z][^\n|]*?[.:](?=\s)", texts, re.MULTILINE)
+            sentence = f": {sentences[0].rstrip(':')}" if sentences else ""
+            yield f"- [{item.title}]({item.url}){sentence}"

@@ -57,7 +57,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--share", type=float, default=1.0, help="of the cases, drawn by the seed")
     arguments = parser.parse_args()
-    shim.begin(Path(tempfile.gettempdir()))
+    shim.begin()
     table = Table()
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         folder = Path(name).resolve()

@@ -41,8 +41,10 @@ struct InFlightBatch {
 
   BatchMemory memory;
   int64_t num_rows;
-  int64_t number = 0;                  // in the stream
-  std::atomic<int64_t> missing_cells;  // (row, column) pairs that are not written yet
+  int64_t number = 0;  // in the stream
+  // (row, column) pairs that are not written yet. Each column's task counts it down: in
+  // another cache line than what each reads above.
+  alignas(64) std::atomic<int64_t> missing_cells;
   std::atomic<bool> is_complete{false};
   std::mutex jagged_mutex;
   std::vector<JaggedColumn> jagged;  // guarded by jagged_mutex until the last cell
@@ -63,6 +65,11 @@ struct FailureKey {
 // The batches in flight, in plan order. Producers open a batch, fill its cells from any
 // number of threads and count them down. The consumer takes complete batches from the
 // front. A failure is raised when all batches before it have been taken. Thread-safe.
+//
+//   Open --> in flight --CountDown to 0--> complete --Take, at the front--> taken
+//
+//   Fail, any number of times: the least key counts --Close--> final: Take throws it,
+//                                                     once all before it are taken
 class BatchRing {
  public:
   // `num_batches` is the length of the whole stream, or the most that it may have.

@@ -160,6 +160,18 @@ void FinishTask(ReaderState* state, DecodeTask* task) {
 // Returns the first open task that nobody has taken. Waits while all are taken and the
 // next chunk or window has no room. Returns null if there is no more to do. Before it
 // waits it lets `ended` go, which may hold memory.
+//
+//   stopped, or a failure is final                          -> null
+//   spare, and the consumer has enough                      -> waits for the consumer
+//   a task that shares no column with a running one         -> returns it
+//   room for the next chunk or window                       -> opens it
+//   a task that shares one: dearer than opening             -> returns it
+//   no task is left, and no chunk will come                 -> null
+//   tasks lack bytes that may be asked for                  -> asks, without the lock
+//   none of these                                           -> waits for a change
+//
+// After all but null and a task, it looks again from the top: other threads have had the
+// lock meanwhile.
 std::unique_ptr<DecodeTask> NextTask(ReaderState* state, TimedLock* lock,
                                      std::unique_ptr<DecodeTask>* ended, bool is_spare) {
   TaskStream& tasks = *state->tasks;

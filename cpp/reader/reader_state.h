@@ -26,6 +26,13 @@
 namespace torchparquet {
 
 // Shared by the threads of a reader.
+//
+//   reading --a task or an opening fails--> failed: only what comes before the failure is
+//      |                                      opened and run
+//      |                                      |
+//      +--no task is left--> threads end <----+--and none before it: the ring is closed
+//
+// Stop leads from any of these to the end: running tasks stop at their next batch.
 struct ReaderState {
   ReaderState(ReaderSpec reader_spec, ReaderMemory offered);
   TaskContext context();
@@ -50,10 +57,10 @@ struct ReaderState {
   BatchRing ring;
 
   // Set under mutex, so that no thread misses it before it waits; read without it
-  // in the middle of a task.
-  std::atomic<bool> stopping{false};
+  // in the middle of a task, so in another cache line than what each task writes to.
+  alignas(64) std::atomic<bool> stopping{false};
 
-  std::mutex mutex;
+  alignas(64) std::mutex mutex;
   IdleThreads idle;                              // used under mutex
   const std::unique_ptr<Prefetcher> prefetcher;  // null if no file is in a store
   const std::unique_ptr<TaskStream> tasks;       // used under mutex

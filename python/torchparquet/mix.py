@@ -20,12 +20,13 @@ from torchparquet._impl.checks import (
 from torchparquet._impl.functions.transforms import Processor, Transform
 from torchparquet._impl.mixing.mix_order import MixOptions, Stopping
 from torchparquet._impl.mixing.mix_session import Member, MixSession
-from torchparquet._impl.mixing.mixture import Mixture
+from torchparquet._impl.mixing.mixture import Mixture, SkippingMixture
 from torchparquet._impl.mixing.row_mixing import RowMixture
 from torchparquet._impl.mixing.session_dataset import SessionDataset
 from torchparquet._impl.ranks.loaders import (
     IterableOnly,
     end_orphaned_worker,
+    num_dropped_by_accelerate,
     num_workers_of_caller,
     refuse_second_batching,
 )
@@ -139,7 +140,11 @@ class MixedDataset(SessionDataset[Batch]):
         """Return an iterator. Its first `next` begins the next epoch or resumes from a state."""
         self._session.refuse_second_sharding()
         refuse_second_batching(self)  # after the data sets, which refuse loaders of Accelerate
-        mixture = self._session.mixing(self._session)
+        num_dropped = num_dropped_by_accelerate(self) if self._session.can_pass_over else 0
+        if num_dropped:
+            mixture: Mixture = SkippingMixture(self._session, num_dropped)
+        else:
+            mixture = self._session.mixing(self._session)
         end_orphaned_worker()
         return mixture
 

@@ -11,7 +11,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from tests.frameworks.jobs.recorded import check_killed_and_resumed, dataset_of, ids_of, stream_of
-from tests.frameworks.jobs.running import torchrun
+from tests.frameworks.jobs.running import run, torchrun
 from torchparquet import mix
 
 accelerate = pytest.importorskip("accelerate")
@@ -71,6 +71,43 @@ def test_batches_that_are_skipped_are_not_read(accelerator: Any, data: Any) -> N
         rest = ids_of(accelerate.skip_first_batches(loader, 7))
         assert rest == wanted[0][num_before + 7 :] == read
     assert ids_of(loader) == wanted[1]
+
+
+@pytest.mark.parametrize("stopping", ["first_exhausted", "all_exhausted", "repeat"])
+@pytest.mark.parametrize("num_skipped", [1, 7, 30])
+def test_skipped_batches_of_a_mix_are_not_read(
+    accelerator: Any, data: Any, stopping: Any, num_skipped: int
+) -> None:
+    """Of a mix of a mix, in whose epoch one data set ends, or begins again, within 30 batches."""
+    read: list[list[int]] = []
+
+    def note(batch: dict[str, Any]) -> dict[str, Any]:
+        read.append(batch["row.id"].tolist())
+        return batch
+
+    def mixed() -> Any:
+        one, two, three = (dataset_of(data, seed=seed, transform=note) for seed in range(3))
+        inner = mix([one, two], weights=[3, 1], stopping=stopping)
+        return mix([inner, three], weights=[1, 2], stopping=stopping)
+
+    plain = mixed()
+    wanted = [ids_of(plain) for _ in range(2)]
+    assert len(wanted[0]) > 30
+    loader = accelerator.prepare(ParquetLoader(mixed()))
+    read.clear()
+    rest = ids_of(accelerate.skip_first_batches(loader, num_skipped))
+    assert rest == wanted[0][num_skipped:] == read
+    assert ids_of(loader) == wanted[1]
+
+
+def test_skipped_batches_of_mixed_rows_are_dropped(accelerator: Any, data: Any) -> None:
+    def mixed() -> Any:
+        parts = [dataset_of(data, seed=seed) for seed in range(2)]
+        return mix(parts, within_batch=True, batch_size=16)
+
+    (wanted,) = [ids_of(mixed())]
+    loader = accelerator.prepare(ParquetLoader(mixed()))
+    assert ids_of(accelerate.skip_first_batches(loader, 7)) == wanted[7:]
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -139,3 +176,8 @@ def test_it_needs_an_accelerator(data: Any) -> None:
 def test_two_processes_killed_and_resumed(tmp_path: Path, data: Any) -> None:
     """Saved after step 18, when no gradients are accumulated: those are in no checkpoint."""
     check_killed_and_resumed(partial(torchrun, 2, JOB), data, tmp_path, saved=18, kill=21)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_an_evaluation_counts_each_row_once(tmp_path: Path, data: Any, num_ranks: int) -> None:
+    run(torchrun(num_ranks, JOB.parent / "accelerate_evaluate.py", data), tmp_path)

@@ -1,4 +1,4 @@
-"""The examples of Lightning, Accelerate and transformers: stopped, and given once more."""
+"""The examples of four frameworks: stopped, and given once more."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tests.frameworks.jobs.running import documented, run
         ("lightning", "lightning.md", 0),
         ("accelerate", "accelerate.md", 0),
         ("transformers", "accelerate.md", 1),
+        ("deepspeed", "deepspeed.md", 0),
     ],
 )
 def test_every_row_once_an_epoch(

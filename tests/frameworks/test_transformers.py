@@ -9,11 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
-from tests.frameworks.jobs.recorded import check_killed_and_resumed
+from tests.frameworks.jobs.recorded import check_killed_and_resumed, dataset_of, stream_of
 from tests.frameworks.jobs.running import run, torchrun
 
 pytest.importorskip("transformers")
+from transformers import Trainer, TrainingArguments
+
+from torchparquet.frameworks.transformers import ParquetTrainerMixin
 
 JOB = Path(__file__).parent / "jobs" / "transformers_job.py"
 
@@ -30,3 +34,41 @@ def test_an_evaluation_counts_each_row_once(tmp_path: Path, num_ranks: int) -> N
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=20)
     program = JOB.parent / "transformers_evaluate.py"
     run(torchrun(num_ranks, program, tmp_path / "a.parquet", 103), tmp_path)
+
+
+class Mean(torch.nn.Module):
+    """The mean of a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 1)
+
+    def forward(self, x: torch.Tensor, **others: Any) -> dict[str, torch.Tensor]:
+        return {"loss": self.layer(x).mean()}
+
+
+class Own(ParquetTrainerMixin, Trainer):
+    pass
+
+
+def test_a_resumed_run_reads_nothing_before_its_checkpoint(tmp_path: Path, data: Any) -> None:
+    """Stopped 5 batches into the second epoch, whose others are then all that is read."""
+    read: list[list[int]] = []
+
+    def note(batch: dict[str, Any]) -> dict[str, Any]:
+        read.append(batch["row.id"].tolist())
+        return batch
+
+    def train(max_steps: int, checkpoint: Path | None) -> None:
+        arguments = TrainingArguments(
+            str(tmp_path), use_cpu=True, max_steps=max_steps, report_to=[], disable_tqdm=True
+        )
+        dataset = dataset_of(data, transform=note)
+        Own(Mean(), arguments, train_dataset=dataset).train(resume_from_checkpoint=checkpoint)
+
+    wanted = stream_of(data, 0, 1, range(2))
+    train(30, None)
+    assert read[:30] == wanted[0] + wanted[1][:5]
+    read.clear()
+    train(50, tmp_path / "checkpoint-30")
+    assert read == wanted[1][5:]

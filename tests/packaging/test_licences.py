@@ -31,13 +31,15 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-PACKAGES = rows("What an installation needs") + rows("What only tests and servers need")
+PACKAGES = rows("What an installation needs") + rows("What only tests, examples and servers need")
 
 
 def required() -> set[tuple[str, str]]:
     """Each package that is asked for, and by what."""
     project = PROJECT["project"]
     asked = {EVERY: project["dependencies"], **project["optional-dependencies"]}
+    group = PROJECT["dependency-groups"]["frameworks"]
+    asked["frameworks"] = [one for one in group if isinstance(one, str)]
     found = set()
     for extra, requirements in asked.items():
         for requirement in requirements:

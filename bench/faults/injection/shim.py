@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
-import subprocess
-import sys
-import tempfile
 from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
+
+from passes import preloaded
 
 _SOURCE = Path(__file__).with_name("shim.cc")
-_FLAGS = ("-std=c++20", "-O1", "-fPIC", "-shared", "-fexceptions", "-fno-builtin")
 ALWAYS = 1 << 40
 
 
@@ -68,30 +65,9 @@ class Fault(NamedTuple):
 COUNT_ONLY = Fault(Call.OPEN)
 
 
-def begin(folder: Path) -> None:
-    """Go on as a process with the library loaded, which is compiled into `folder`."""
-    if "shim_" in os.environ.get("LD_PRELOAD", ""):
-        return
-    name = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]
-    library = folder / f"shim_{name}.so"
-    if not library.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as made:
-            partial = Path(made) / "shim.so"
-            compiler = os.environ.get("CXX", "c++").split()
-            subprocess.run([*compiler, *_FLAGS, _SOURCE, "-o", partial, "-ldl"], check=True)
-            partial.replace(library)
-    _become(library)
-
-
-def _become(library: Path) -> NoReturn:
-    # One thread of ours, and none of libraries: processes with threads cannot be forked safely.
-    variables = {
-        "LD_PRELOAD": str(library),
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "ARROW_DEFAULT_MEMORY_POOL": "system",
-    }
-    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | variables)
+def begin() -> None:
+    """Go on as a process with the library loaded."""
+    preloaded.begin(_SOURCE, ("-O1", "-fexceptions", "-fno-builtin"))
 
 
 def _library() -> ctypes.CDLL:

@@ -24,12 +24,10 @@ void SliceQueue::Push(OpenSlice slice) {
     chunk->columns.resize(static_cast<size_t>(num_tasks_));
   }
   Entries pushed;
-  Entry& entry = pushed.emplace_back();
-  static_cast<OpenSlice&>(entry) = std::move(slice);
-  entry.taken.resize(static_cast<size_t>(num_tasks_));
-  entry.num_unfinished = num_tasks_;
+  Entry& entry = pushed.emplace_back(std::move(slice), num_tasks_);
   entry.place = pushed.begin();
   entry.chunk = chunk;
+  for (Column& column : chunk->columns) Count(&column, 1, 0);
   entries_.splice(entries_.end(), pushed);
   last_chunk = std::move(chunk);
   if (first_open_ == entries_.end()) first_open_ = entry.place;
@@ -39,11 +37,12 @@ std::optional<SliceTask> SliceQueue::Take(Choice choice,
                                           const std::optional<Pressure>& pressure,
                                           const IsReady& is_ready) {
   ++num_takes_;
+  if (choice == Choice::kUnshared && num_unshared_ == 0) return std::nullopt;
   for (auto place = first_open_; place != entries_.end(); ++place) {
     Entry& entry = *place;
-    for (int64_t index = entry.first_untaken; index < num_tasks_; ++index) {
+    for (int64_t index = entry.untaken.NextFrom(0); index < num_tasks_;
+         index = entry.untaken.NextFrom(index + 1)) {
       const auto i = static_cast<size_t>(index);
-      if (entry.taken[i]) continue;
       const bool is_alone = choice == Choice::kUnshared || has_long_pages_[i];
       if (is_alone && entry.chunk->columns[i].num_running > 0) continue;
       if (pressure && MustWait(entry, index, *pressure)) continue;
@@ -80,27 +79,29 @@ bool SliceQueue::HasUntakenBefore(const FailureKey& key) const {
   for (Entries::const_iterator place = first_open_; place != entries_.end(); ++place) {
     const Entry& entry = *place;
     if (entry.first_batch > key.batch) return false;  // as are all that follow
-    for (int64_t index = entry.first_untaken; index < num_tasks_; ++index) {
-      if (entry.taken[static_cast<size_t>(index)]) continue;
+    for (int64_t index = entry.untaken.NextFrom(0); index < num_tasks_;
+         index = entry.untaken.NextFrom(index + 1)) {
       if (entry.KeyOf(NumSpansDone(entry, index), index) < key) return true;
     }
   }
   return false;
 }
 
+// Changes the numbers of the column's tasks that nobody has taken, and that run.
+void SliceQueue::Count(Column* column, int64_t untaken, int64_t running) {
+  num_unshared_ -= column->is_unshared() ? 1 : 0;
+  column->num_untaken += untaken;
+  column->num_running += running;
+  num_running_ += running;
+  num_unshared_ += column->is_unshared() ? 1 : 0;
+}
+
 SliceTask SliceQueue::TakeFrom(Entry* entry, int64_t index) {
   const auto i = static_cast<size_t>(index);
-  entry->taken[i] = true;
-  while (entry->first_untaken < num_tasks_ &&
-         entry->taken[static_cast<size_t>(entry->first_untaken)]) {
-    ++entry->first_untaken;
-  }
-  while (first_open_ != entries_.end() && first_open_->first_untaken == num_tasks_) {
-    ++first_open_;
-  }
-  ++num_running_;
+  entry->untaken.Remove(index);
+  while (first_open_ != entries_.end() && first_open_->untaken.is_empty()) ++first_open_;
   Column& column = entry->chunk->columns[i];
-  ++column.num_running;
+  Count(&column, -1, 1);
   column.last_taken = entry->slice.ends_chunk;
   SliceTask task{.slice = entry, .index = index};
   if (const auto found = entry->paused.find(index); found != entry->paused.end()) {
@@ -142,18 +143,16 @@ SliceQueue::Entry& SliceQueue::EntryOf(const SliceTask& task) {
 // Later slices may have gone on with the column during this task, so its reader is kept
 // apart from theirs.
 SliceTask SliceQueue::Pause(SliceTask task) {
-  --num_running_;
   Entry& entry = EntryOf(task);
   Column& column = entry.chunk->columns[static_cast<size_t>(task.index)];
-  --column.num_running;
+  Count(&column, 1, -1);
   Paused paused{.num_spans_done = task.num_spans_done,
                 .reader = nullptr,
                 .place = task.reader->place()};
   Learn(task, &column);
   if (Hold(*task.reader)) paused.reader = std::move(task.reader);
   entry.paused.emplace(task.index, std::move(paused));
-  entry.taken[static_cast<size_t>(task.index)] = false;
-  entry.first_untaken = std::min(entry.first_untaken, task.index);
+  entry.untaken.Add(task.index);
   if (first_open_ == entries_.end() || entry.number < first_open_->number) {
     first_open_ = entry.place;
   }
@@ -206,10 +205,9 @@ void SliceQueue::Learn(const SliceTask& task, Column* column) {
 }
 
 SliceTask SliceQueue::Finish(SliceTask task) {
-  --num_running_;
   Entry& entry = EntryOf(task);
   Column& column = entry.chunk->columns[static_cast<size_t>(task.index)];
-  --column.num_running;
+  Count(&column, 0, -1);
   if (task.reader != nullptr) {
     Learn(task, &column);
     Keep(&task, &column);

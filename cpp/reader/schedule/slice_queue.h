@@ -6,11 +6,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "batches/batch_ring.h"
 #include "columns/column_reader.h"
 #include "reader/plan/share.h"
+#include "reader/schedule/index_set.h"
 #include "reader/schedule/task_stream.h"
 
 namespace torchparquet {
@@ -48,6 +50,15 @@ struct SliceTask {
 
 // The open slices, in plan order, and the column readers that go from slice to slice of a
 // chunk. Used under one lock.
+//
+// A task:                untaken --Take--> runs --Finish--> done
+//                           ^               |
+//                           +-----Pause-----+  keeps its own reader if there is room
+//
+// Its reader at Finish:  idle, until the column's next slice takes it
+//                        given up, if there is no room: that slice begins anew in the
+//                          page whose place is kept
+//                        buffers alone, after the chunk's last slice: for any column
 class SliceQueue {
  public:
   // Idle readers and spare buffers hold at most `max_held_bytes`. Anything beyond is
@@ -97,8 +108,11 @@ class SliceQueue {
 
  private:
   struct Column {  // of an open chunk
+    bool is_unshared() const { return num_untaken > 0 && num_running == 0; }
+
     std::unique_ptr<ColumnReader> idle;
-    PagePlace place;  // the furthest known
+    PagePlace place;          // the furthest known
+    int64_t num_untaken = 0;  // of its tasks in open slices
     int64_t num_running = 0;
     bool last_taken = false;  // the task of the chunk's last slice
     int64_t ended_in = -1;    // the place of the page in which a task ended last
@@ -118,18 +132,21 @@ class SliceQueue {
   using Entries = std::list<Entry>;
   // A task leads to its entry by its slice.
   struct Entry : OpenSlice {
-    Entries::iterator place;
-    std::shared_ptr<OpenChunk> chunk;
-    std::vector<bool> taken;
-    std::map<int64_t, Paused> paused;  // by index; not taken
-    int64_t first_untaken = 0;
-    int64_t num_unfinished = 0;
+    Entry(OpenSlice opened, int64_t num_tasks)
+        : OpenSlice(std::move(opened)), untaken(num_tasks), num_unfinished(num_tasks) {}
+
+    Entries::iterator place = {};
+    std::shared_ptr<OpenChunk> chunk = {};
+    IndexSet untaken;                       // tasks by index
+    std::map<int64_t, Paused> paused = {};  // by index; not taken
+    int64_t num_unfinished;
   };
 
   bool MustAwaitBytes(Entry* entry, int64_t index, const IsReady& is_ready) const;
   static bool MustWait(const Entry& entry, int64_t index, const Pressure& pressure);
   static int64_t NumSpansDone(const Entry& entry, int64_t index);
   SliceTask TakeFrom(Entry* entry, int64_t index);
+  void Count(Column* column, int64_t untaken, int64_t running);
   static Entry& EntryOf(const SliceTask& task);
   ColumnBuffers TakeSpare();
   std::unique_ptr<ColumnReader> TakeIdle(Column* column);
@@ -156,6 +173,9 @@ class SliceQueue {
   int64_t large_bytes_ = 0;           // of a reader that holds more than max_held_bytes_
   std::vector<bool> has_long_pages_;  // by task, as far as readers have met them
   int64_t num_running_ = 0;
+  // Columns of chunks with a task for Choice::kUnshared. While there is none, as when
+  // many threads share few columns, no slice is looked at.
+  int64_t num_unshared_ = 0;
   int64_t num_takes_ = 0;
 };
 

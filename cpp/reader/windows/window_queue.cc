@@ -16,7 +16,8 @@ void WindowQueue::Push(std::unique_ptr<OpenWindow> window) {
   entries_.push_back({.window = std::move(window),
                       .columns = std::move(columns),
                       .num_untaken = num_all,
-                      .num_unfinished = num_all});
+                      .num_unfinished = num_all,
+                      .open = IndexSet(num_tasks_)});
 }
 
 std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front,
@@ -27,10 +28,13 @@ std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front,
     if (const auto index = ChooseColumn(&entry, has_front, is_ready)) {
       Column& column = entry.columns[static_cast<size_t>(*index)];
       if (column.next == 0) ++num_columns_;
+      entry.begun_end = std::max(entry.begun_end, *index + 1);
       ++column.num_running;
       ++num_running_;
       --entry.num_untaken;
-      return WindowTask{entry.window.get(), column.next++, *index};
+      const WindowTask task{entry.window.get(), column.next++, *index};
+      if (column.next == entry.window->NumTasks(*index)) entry.open.Remove(*index);
+      return task;
     }
   }
   return std::nullopt;
@@ -44,12 +48,10 @@ std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front,
   std::optional<int64_t> fresh;
   std::optional<int64_t> shared;
   int64_t fewest = std::numeric_limits<int64_t>::max();
-  for (int64_t index = entry->first_column; index < num_tasks_; ++index) {
+  for (int64_t index = entry->open.NextFrom(0); index < num_tasks_;
+       index = entry->open.NextFrom(index + 1)) {
+    if (index >= entry->begun_end && (fresh || !has_room())) break;
     const Column& column = entry->columns[static_cast<size_t>(index)];
-    if (column.next == entry->window->NumTasks(index)) {
-      if (index == entry->first_column) ++entry->first_column;
-      continue;
-    }
     if (is_jagged_[static_cast<size_t>(index)] && !has_front) continue;
     const bool is_fresh = column.next == 0;
     if (is_fresh && (fresh || !has_room())) continue;
@@ -108,9 +110,9 @@ int64_t WindowQueue::held_bytes() const {
 
 bool WindowQueue::HasUntakenBefore(const FailureKey& key) const {
   for (const Entry& entry : entries_) {
-    for (int64_t index = entry.first_column; index < num_tasks_; ++index) {
+    for (int64_t index = entry.open.NextFrom(0); index < num_tasks_;
+         index = entry.open.NextFrom(index + 1)) {
       const int64_t next = entry.columns[static_cast<size_t>(index)].next;
-      if (next == entry.window->NumTasks(index)) continue;
       if (entry.window->KeyOf(next, index) < key) return true;
     }
   }

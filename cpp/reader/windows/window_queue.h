@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "reader/schedule/index_set.h"
 #include "reader/windows/open_window.h"
 
 namespace torchparquet {
@@ -66,7 +67,8 @@ class WindowQueue {
     std::vector<Column> columns;
     int64_t num_untaken = 0;
     int64_t num_unfinished = 0;
-    int64_t first_column = 0;  // with a task that is not taken
+    IndexSet open;          // columns with a task that is not taken
+    int64_t begun_end = 0;  // no column from here on was begun
   };
 
   std::optional<int64_t> ChooseColumn(Entry* entry, bool has_front,

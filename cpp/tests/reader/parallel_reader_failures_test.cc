@@ -19,7 +19,7 @@ using testing::FileRecipe;
 using testing::Mentions;
 using testing::StoredAs;
 
-constexpr int64_t kThreadCounts[] = {1, 2, 4, 8};
+constexpr int64_t kThreadCounts[] = {1, 2, 4, 8, 64};
 constexpr int64_t kBatchRows = 40;
 
 FileRecipe Recipe() {

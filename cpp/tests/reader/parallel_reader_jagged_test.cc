@@ -258,7 +258,7 @@ TEST_CASE("windows whose items have no room beside those before wait for them") 
   for (spec.max_memory_bytes = 50'000; !fits();) spec.max_memory_bytes += step;
   for (const int64_t more : testing::Tried({0, 20'000, 100'000})) {
     spec.max_memory_bytes += more;
-    for (const int64_t num_threads : testing::Tried({1, 2, 3, 4})) {
+    for (const int64_t num_threads : testing::Tried({1, 2, 3, 4, 64})) {
       spec.num_threads = num_threads;
       CheckAll(data, spec, draws);
     }
@@ -288,7 +288,7 @@ TEST_CASE("shares read at once whose items have no room beside each other") {
     // For batches that hold nothing but what they lack, more than what the rest holds.
     for (const int64_t max_memory_bytes : testing::Tried({150'000, 170'000, 400'000})) {
       spec.max_memory_bytes = max_memory_bytes;
-      for (const int64_t num_threads : testing::Tried({1, 2, 3, 4})) {
+      for (const int64_t num_threads : testing::Tried({1, 2, 3, 4, 64})) {
         spec.num_threads = num_threads;
         CheckAll(data, spec, draws);
       }
@@ -401,7 +401,7 @@ TEST_CASE("a failure of its own comes before that a window is too large") {
   rows[1][95] = {.is_null = true};
   const NestedFile data(recipe, rows);
   for (const int64_t max_memory_bytes : testing::Tried({133'000, 300'000})) {
-    for (const int64_t num_threads : testing::Tried({1, 2, 4})) {
+    for (const int64_t num_threads : testing::Tried({1, 2, 4, 64})) {
       ReaderParts spec = SpecOf(data, 10, num_threads);
       for (FieldSpec& field : spec.fields) field.row_bytes = 5;
       spec.columns[1].nulls = NullPolicy::kError;
@@ -500,7 +500,7 @@ TEST_CASE("an error of one of several shares is raised after the batches before 
   rows[0][205] = {.is_null = true};
   rows[0][300 + 145] = {.is_null = true};
   const NestedFile data(recipe, rows);
-  for (const int64_t num_threads : testing::Tried({1, 2, 4})) {
+  for (const int64_t num_threads : testing::Tried({1, 2, 4, 64})) {
     ReaderParts spec = SpecOf(data, 40, num_threads);
     spec.columns[0].nulls = NullPolicy::kError;
     spec.fields[0].has_valid = false;

@@ -53,7 +53,7 @@ Share& LaneOf(ReaderParts& spec, int64_t lane) {
 TEST_CASE("shares stand side by side in every batch") {
   const DataSet data(Recipe(), 3);
   for (const int64_t num_lanes : testing::Tried({2, 3, 5, 30})) {
-    for (const int64_t num_threads : testing::Tried({1, 2, 4})) {
+    for (const int64_t num_threads : testing::Tried({1, 2, 4, 64})) {
       for (const int64_t step : {1, 8, 70, 3000}) {
         CAPTURE(num_lanes);
         ReaderParts spec = data.Spec(step * num_lanes, num_threads);

@@ -47,7 +47,7 @@ bool NextThrowsStopped(ParallelReader& reader) {
 
 TEST_CASE("Stop after any number of batches") {
   const DataSet data(Recipe(), 2);
-  for (const int64_t num_threads : testing::Tried({1, 4})) {
+  for (const int64_t num_threads : testing::Tried({1, 4, 64})) {
     for (const bool tight : {false, true}) {
       const ReaderParts spec =
           tight ? TightSpec(data, num_threads) : data.Spec(32, num_threads);

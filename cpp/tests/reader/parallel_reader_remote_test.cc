@@ -50,7 +50,7 @@ ReaderParts SpecIn(const DataSet& data, const std::shared_ptr<Store>& store,
 
 TEST_CASE("a store gives the rows that a disk does") {
   const DataSet data(Recipe(), 3);
-  for (const int64_t num_threads : testing::Tried({1, 2, 4})) {
+  for (const int64_t num_threads : testing::Tried({1, 2, 4, 64})) {
     for (const int64_t batch_rows : testing::Tried({7, 230, 1'000})) {
       for (const int64_t num_chunks : {0, 1, 6}) {
         for (const int64_t num_slabs : {6, 100}) {

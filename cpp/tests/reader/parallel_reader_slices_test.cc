@@ -79,7 +79,7 @@ MemoryPlan PlanOf(const ReaderParts& spec) {
 using SlabCounts = std::vector<int64_t>;
 
 void CheckAllSlices(const DataSet& data, const SlabCounts& slab_counts) {
-  for (const int64_t num_threads : testing::Tried({1, 2, 3, 4})) {
+  for (const int64_t num_threads : testing::Tried({1, 2, 3, 4, 64})) {
     for (const int64_t num_slabs : slab_counts) {
       ReaderParts spec = data.Spec(num_slabs % 2 == 0 ? 37 : 101, num_threads);
       spec.max_memory_bytes = testing::MemoryFor(spec, num_slabs);
@@ -177,7 +177,7 @@ void DamageValues(const std::string& path, const PageValues& page) {
 TEST_CASE("pages whose rows the consumer has are not read again") {
   constexpr int64_t kNumRows = 3000;
   const StoredColumn columns[] = {{"a", "int64"}, {"b", "int64"}};
-  for (const int64_t num_threads : testing::Tried({1, 2, 3, 4})) {
+  for (const int64_t num_threads : testing::Tried({1, 2, 3, 4, 64})) {
     for (const int64_t num_slabs : {2, 3, 9, 40, 120}) {
       CAPTURE(num_threads);
       CAPTURE(num_slabs);

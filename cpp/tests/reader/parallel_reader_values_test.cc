@@ -22,7 +22,7 @@ using testing::FileRecipe;
 using testing::StoredAs;
 using testing::StoredColumn;
 
-constexpr int64_t kThreadCounts[] = {1, 2, 4, 8};
+constexpr int64_t kThreadCounts[] = {1, 2, 4, 8, 64};
 
 // One column of every kind in every encoding, required and with nulls.
 std::vector<StoredColumn> EveryColumn() {

@@ -29,7 +29,7 @@ using testing::StoredAs;
 using testing::StoredColumn;
 using testing::Throws;
 
-constexpr int64_t kThreadCounts[] = {1, 2, 4};
+constexpr int64_t kThreadCounts[] = {1, 2, 4, 64};
 
 std::vector<StoredColumn> Columns() {
   return {{"a", "int64"},

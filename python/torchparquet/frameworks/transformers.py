@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
-from accelerate.utils import recursively_apply
+from accelerate.utils import gather_object, recursively_apply
 
 from torchparquet import Jagged, ParquetDataset
 from torchparquet._impl.batches.batch_rows import check_rows, joined, sliced
@@ -28,15 +29,19 @@ class ParquetTrainerMixin(_Trainer):
     Use it as `class MyTrainer(ParquetTrainerMixin, Trainer)`. The columns of a batch are the
     model's keyword arguments. The data set alone makes batches: `batch_size`, `drop_last`,
     `shuffle` and the collator of the Trainer have no effect. An evaluation counts each row once,
-    in its loss too: rows that `even=` repeats on some ranks are left out, and losses are weighted
-    by rows. All evaluations of a data set read the same epoch of it.
+    in its loss too: rows that `even=` repeats on some ranks are left out. The loss of a batch
+    counts by its rows, or by its labels other than -100 if the model takes `num_items_in_batch`,
+    as language models do. All evaluations of a data set read the same epoch of it.
     """
 
-    # Of the batch that is evaluated: its rows that count, and whether its loss comes next.
+    # Of the batch that is evaluated: its rows that count, the number that the Trainer divides its
+    # loss by if that is not the rows, and whether the loss comes next.
     _num_counted: int | None = None
+    _num_items: Any = None
     _loss_is_next = False
-    _num_evaluated = 0  # rows of all ranks whose losses were gathered
     _is_evaluating = False  # data sets of this package
+    # Of the batches of this process: weighted losses, their weights, and rows that count.
+    _sums = (0.0, 0.0, 0)
 
     def get_train_dataloader(self) -> Any:
         """Return the loader of the data to train on."""
@@ -63,18 +68,23 @@ class ParquetTrainerMixin(_Trainer):
             return source.manifest.num_rows
         return int(super().num_examples(dataloader))
 
-    def evaluation_loop(self, dataloader: Any, *args: Any, **options: Any) -> Any:
+    def evaluation_loop(
+        self, dataloader: Any, *args: Any, metric_key_prefix: str = "eval", **options: Any
+    ) -> Any:
         """Evaluate; see `Trainer.evaluation_loop`, which resets `gather_function` at its end."""
+        options["metric_key_prefix"] = metric_key_prefix
         source = source_of(dataloader)
         if source is None:
             return super().evaluation_loop(dataloader, *args, **options)
-        self.gather_function, self._num_evaluated = self._gather_counted, 0
+        self.gather_function, self._sums = self._gather_counted, (0.0, 0.0, 0)
         self._is_evaluating = True
         try:
             found = super().evaluation_loop(dataloader, *args, **options)
         finally:
             self._is_evaluating = False
-        num_rows = self._num_evaluated
+        losses, weights, num_rows = map(sum, zip(*gather_object([self._sums]), strict=True))
+        if weights:
+            found.metrics[f"{metric_key_prefix}_loss"] = losses / weights
         if isinstance(source, ParquetDataset) and not num_rows:
             num_rows = source.manifest.num_rows
         return found._replace(num_samples=num_rows) if num_rows else found
@@ -91,8 +101,10 @@ class ParquetTrainerMixin(_Trainer):
             )
         if counts is not None and self._num_counted and _leave_out_repeats(inputs, counts):
             counts = None
+        self._num_items = None
         loss, *others = super().prediction_step(model, inputs, *args, **options)
         self._loss_is_next = loss is not None
+        self._add(loss)
         if counts is None:
             return loss, *others
 
@@ -105,16 +117,32 @@ class ParquetTrainerMixin(_Trainer):
                 inputs[name] = counted(value)
         return loss, *(recursively_apply(counted, other) for other in others)
 
+    def _get_num_items_in_batch(self, batch_samples: list[Any], *args: Any) -> Any:
+        if self._is_evaluating and self._num_counted == 0:
+            # The other processes divide by this number too: repeats have no part in it.
+            for inputs in batch_samples:
+                if "labels" in inputs and self.model_accepts_loss_kwargs:
+                    inputs["labels"] = torch.full_like(inputs["labels"], -100)
+        self._num_items = super()._get_num_items_in_batch(batch_samples, *args)
+        return self._num_items
+
+    def _add(self, loss: torch.Tensor | None) -> None:
+        """Add the loss of a batch to the sums, if it is known how much of it counts."""
+        losses, weights, num_rows = self._sums
+        if self._num_counted is None:
+            return
+        weight = self._num_counted if self._num_items is None else float(self._num_items)
+        self._sums = losses, weights, num_rows + self._num_counted
+        if loss is not None and weight and math.isfinite(value := loss.item()):
+            self._sums = losses + value * weight, weights + weight, self._sums[2]
+
     def _gather_counted(self, values: Any, **options: Any) -> Any:
         """Gather the rows of all ranks, which may have different numbers of them."""
         is_loss, self._loss_is_next = self._loss_is_next, False
         if is_loss and self._num_counted is not None:
             # The Trainer has repeated the batch's mean.
             values = values[:1].expand(self._num_counted)
-        found = recursively_apply(self._gather_rows, values)
-        if is_loss:
-            self._num_evaluated += len(found)
-        return found
+        return recursively_apply(self._gather_rows, values)
 
     def _gather_rows(self, rows: torch.Tensor) -> torch.Tensor:
         accelerator, rows = self.accelerator, rows.reshape(1) if rows.dim() == 0 else rows

@@ -42,6 +42,12 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         "tokens from text",
     ):
         assert words in titles, words
+    # Language models find each page of the navigation in one list.
+    site = tmp_path / "site"
+    links = re.findall(r"^- \[[^]]+\]\(([^)]+)\)", (site / "llms.txt").read_text(), re.MULTILINE)
+    named = re.findall(r": ([\w./]+)\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert links == [f"{re.sub('README$', 'index', name)}.html" for name in named]
+    assert all((site / link).exists() for link in links)
 
 
 def test_the_drawing_is_that_of_the_plan(monkeypatch: Any) -> None:

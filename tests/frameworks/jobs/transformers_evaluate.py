@@ -29,6 +29,16 @@ class Model(torch.nn.Module):
         return {"loss": labels.mean(), "logits": x}
 
 
+class OfItems(Model):
+    """Divides its loss by the number of labels that the Trainer counts, as language models do."""
+
+    accepts_loss_kwargs = True
+
+    def forward(self, x: Any, labels: Any, items: Any = None, **items_in_batch: Any) -> Any:
+        (num_items,) = items_in_batch.values()
+        return {"loss": labels[labels != -100].sum() / num_items, "logits": x}
+
+
 class Own(ParquetTrainerMixin, Trainer):
     pass
 
@@ -68,7 +78,8 @@ def main() -> None:
     for even in ("split", "pad"):
         for shuffle in (False, True):
             for dataset, times in sources(data, even, shuffle).values():
-                check(arguments, dataset, sorted(list(range(num_rows)) * times))
+                for model in (Model(), OfItems()):
+                    check(arguments, model, dataset, sorted(list(range(num_rows)) * times))
             if int(os.environ["WORLD_SIZE"]) > 1:
                 dataset = ParquetDataset(data, batch_size=16, even=even, transform=without_marks)
                 with warnings.catch_warnings(record=True) as caught:
@@ -80,7 +91,7 @@ def main() -> None:
             assert ("row.valid" in next(iter(dataset))) == (even == "pad")
 
 
-def check(arguments: Any, dataset: Any, rows: list[int]) -> None:
+def check(arguments: Any, model: Model, dataset: Any, rows: list[int]) -> None:
     """Evaluate and predict, and look for each row as often as it should come."""
     found: list[Any] = []
 
@@ -88,10 +99,7 @@ def check(arguments: Any, dataset: Any, rows: list[int]) -> None:
         found.append(made)
         return {"seen": 1.0}
 
-    trainer = Own(
-        Model(), arguments, eval_dataset=dataset,
-        compute_metrics=note,
-    )  # fmt: skip
+    trainer = Own(model, arguments, eval_dataset=dataset, compute_metrics=note)
     for _ in range(3):
         metrics = trainer.evaluate()
         made = found[-1]

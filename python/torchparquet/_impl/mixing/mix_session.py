@@ -143,6 +143,15 @@ class MixSession(Session[MixPosition]):
         iterator.begin()
         return iterator
 
+    @property
+    def can_pass_over(self) -> bool:
+        """True if the position after a batch is known without reading it."""
+        return self.options.batch_size is None and all(of.can_pass_over for of in self.members)
+
+    def after_batch(self, position: MixPosition) -> MixPosition:
+        """Return the position after the next batch, if that is known without reading."""
+        return self.mixing.after_batch(self, position)
+
     def placed(self, state: Any, epoch: int, worker: _Worker = None) -> MixPosition:
         """Return where a state leads to; the start of an epoch if it is None."""
         start = None if state is None else Start(None, self.read_state(state))

@@ -14,7 +14,7 @@ from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.mixing.mix_order import BatchOrder, with_item
 from torchparquet._impl.mixing.mix_session import Ended, MixPosition, MixSession, MixTotals
 from torchparquet._impl.session.session import Start
-from torchparquet._impl.session.session_iterator import SessionIterator
+from torchparquet._impl.session.session_iterator import SessionIterator, Skipping
 from torchparquet.jagged import Jagged
 
 
@@ -149,10 +149,23 @@ class Mixture(SessionIterator[Batch, MixPosition]):
                 f"its length is {order.num_batches[number]}"
             )
         batch = self._marked(batch, number)
-        order.count()
-        places = with_item(position.places, number, iterator.progress.position)
-        after = MixPosition(order.progress, position.options, places, position.num_batches)
-        return batch, _with_rounds(self._session, after, order, None)
+        return batch, _counted(self._session, position, order, iterator.progress.position)
+
+    def pass_over(self, num_items: int) -> None:
+        """Go on after the next batches of the epoch, which are not read."""
+        position = self.begin()
+        for _ in range(num_items):
+            position = self.after_batch(self._session, position)
+        self.progress.move(position)
+
+    @staticmethod
+    def after_batch(session: MixSession, position: MixPosition) -> MixPosition:
+        """Return the position after the next batch; the same at the end."""
+        order = _order_at(position)
+        if order.next is None:
+            return position
+        place = session.members[order.next].after_batch(position.places[order.next])
+        return _counted(session, position, order, place)
 
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or row `row` of it, to be shown."""
@@ -187,6 +200,10 @@ class Mixture(SessionIterator[Batch, MixPosition]):
         return batch | {key: numbers}
 
 
+class SkippingMixture(Skipping[MixPosition], Mixture):
+    """A mix of batches for a loader that drops the first of them."""
+
+
 def _order_at(position: MixPosition) -> BatchOrder:
     return BatchOrder(position.options, position.progress, position.num_batches)
 
@@ -196,6 +213,18 @@ def _left(session: MixSession, number: int, place: Any, worker: tuple[int, int] 
     if place is None or isinstance(place, Ended):
         return 0
     return session.members[number].batches_left(place, worker)
+
+
+def _counted(
+    session: MixSession, position: MixPosition, order: BatchOrder, place: Any
+) -> MixPosition:
+    """Return the position after the next batch, after which its data set is at `place`."""
+    number = order.next
+    assert number is not None  # noqa: S101
+    order.count()
+    places = with_item(position.places, number, place)
+    after = MixPosition(order.progress, position.options, places, position.num_batches)
+    return _with_rounds(session, after, order, None)
 
 
 def _with_rounds(

@@ -143,6 +143,15 @@ class DatasetSession(Session[Place]):
         iteration.begin()
         return iteration
 
+    @property
+    def can_pass_over(self) -> bool:
+        """True, since batches have numbers."""
+        return True
+
+    def after_batch(self, place: Place) -> Place:
+        """Return the place after the next batch."""
+        return place.after_batch()
+
     def close(self) -> None:
         """End all iterations and free their memory."""
         super().close()

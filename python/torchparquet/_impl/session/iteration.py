@@ -15,7 +15,7 @@ from torchparquet._impl.metrics.wait_ranges import shows_in_nvtx, wait_range
 from torchparquet._impl.reading.function_stages import Surroundings
 from torchparquet._impl.session.planner import Place
 from torchparquet._impl.session.provenance import batch_origin
-from torchparquet._impl.session.session_iterator import SessionIterator
+from torchparquet._impl.session.session_iterator import SessionIterator, Skipping
 from torchparquet._impl.session.state import OtherData
 from torchparquet.errors import users_level
 
@@ -276,6 +276,11 @@ class Iteration(SessionIterator[Batch, Place]):
         session.follow_progress(self.progress)
         self.progress.move(place)
 
+    def pass_over(self, num_items: int) -> None:
+        """Go on after the next batches of the epoch, which are not read."""
+        place = self.begin()
+        self.seek(place.steps_before + place.steps + num_items)
+
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or row `row` of it, to be shown."""
         place = self.begin()
@@ -305,21 +310,5 @@ def origin_after(
     return batch_origin(session.streams.manifest, shares, at, topology, row)
 
 
-class SkippingIteration(Iteration):
-    """An iteration for a loader that drops its first batches: these are empty, and not read."""
-
-    def __init__(self, session: DatasetSession, num_dropped: int) -> None:
-        """Prepare to iterate; the loader drops so many batches."""
-        super().__init__(session)
-        self._num_dropped = self._num_to_skip = num_dropped
-
-    def __next__(self) -> Batch:
-        """Return the next batch; `{}` for one that is dropped."""
-        if self._num_dropped:
-            self._num_dropped -= 1
-            return {}
-        if self._num_to_skip:
-            place, num_to_skip = self.begin(), self._num_to_skip
-            self._num_to_skip = 0
-            self.seek(place.steps_before + place.steps + num_to_skip)
-        return super().__next__()
+class SkippingIteration(Skipping[Place], Iteration):
+    """An iteration over a `ParquetDataset` for a loader that drops its first batches."""

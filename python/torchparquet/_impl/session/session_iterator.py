@@ -242,6 +242,10 @@ class SessionIterator(ExactIterator[Item, Position]):
                 self._session.number_next(self.progress, mark.epoch)
             self.progress.move(mark)
 
+    def pass_over(self, num_items: int) -> None:
+        """Go on after the next items of the epoch, which are not read."""
+        raise NotImplementedError
+
     def state_dict(self) -> dict[str, Any]:
         """Return where this iterator stands; see `ParquetDataset.state_dict`."""
         return self._session.state_at(self.progress.position)
@@ -250,3 +254,22 @@ class SessionIterator(ExactIterator[Item, Position]):
         """Go on from `state`; see `ParquetDataset.load_state_dict`."""
         self._session.load_state_dict(state)
         self.progress.move(None)
+
+
+class Skipping(SessionIterator[dict[str, Any], Position]):
+    """Of a loader that drops its first batches, an iteration in which these are empty, not read."""
+
+    def __init__(self, session: Any, num_dropped: int) -> None:
+        """Prepare to iterate; the loader drops so many batches."""
+        super().__init__(session, None)
+        self._num_dropped = self._num_to_skip = num_dropped
+
+    def __next__(self) -> dict[str, Any]:
+        """Return the next batch; `{}` for one that is dropped."""
+        if self._num_dropped:
+            self._num_dropped -= 1
+            return {}
+        if self._num_to_skip:
+            num_to_skip, self._num_to_skip = self._num_to_skip, 0
+            self.pass_over(num_to_skip)
+        return super().__next__()
