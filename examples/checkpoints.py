@@ -12,9 +12,8 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.stateful import Stateful
 from torch.optim import Optimizer
-
-from torchparquet import ParquetDataset
 
 
 class TrainState:
@@ -42,10 +41,10 @@ class TrainState:
         self.step = state["step"]
 
 
-def save(directory: str, state: TrainState, dataset: ParquetDataset) -> None:
+def save(directory: str, state: TrainState, dataset: Stateful) -> None:
     """Save what belongs to this step; all ranks call it.
 
-    A data set is saved as it is: it has `state_dict` and `load_state_dict`.
+    A data set, or a loader, is saved as it is: it has `state_dict` and `load_state_dict`.
     """
     path = Path(directory) / f"step-{state.step:06d}"
     dcp.save({"train": state, "data": dataset}, checkpoint_id=path)
@@ -53,7 +52,7 @@ def save(directory: str, state: TrainState, dataset: ParquetDataset) -> None:
         print(f"saved {path}", flush=True)
 
 
-def load_latest(directory: str, state: TrainState, dataset: ParquetDataset) -> None:
+def load_latest(directory: str, state: TrainState, dataset: Stateful) -> None:
     """Go on from the latest checkpoint, if there is one; all ranks call it."""
     # The metadata is written last: without it a run was stopped while it saved.
     saved = [path.parent for path in Path(directory).glob("step-*/.metadata")]

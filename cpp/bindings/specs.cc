@@ -151,7 +151,8 @@ ReaderSpec MakeReaderSpec(
 
 PackRequest MakePackRequest(int64_t length, const std::string& strategy,
                             bool has_separator, int64_t window_documents,
-                            uint64_t separator_bits, uint64_t padding_bits) {
+                            int64_t multiple_of, uint64_t separator_bits,
+                            uint64_t padding_bits) {
   using Strategy = kernels::Packing::Strategy;
   Strategy found = Strategy::kConcat;
   if (strategy == "split") {
@@ -164,7 +165,8 @@ PackRequest MakePackRequest(int64_t length, const std::string& strategy,
   return {.packing = {.length = length,
                       .strategy = found,
                       .has_separator = has_separator,
-                      .window_documents = window_documents},
+                      .window_documents = window_documents,
+                      .multiple_of = multiple_of},
           .separator_bits = separator_bits,
           .padding_bits = padding_bits};
 }
@@ -238,7 +240,7 @@ void BindSpecs(py::module_& m) {
   py::class_<PackRequest>(m, "PackRequest")
       .def(py::init(&MakePackRequest), py::kw_only(), py::arg("length"),
            py::arg("strategy"), py::arg("has_separator"), py::arg("window_documents"),
-           py::arg("separator_bits"), py::arg("padding_bits"))
+           py::arg("multiple_of"), py::arg("separator_bits"), py::arg("padding_bits"))
       .def("num_sequences", &NumSequences, py::arg("lengths"));
   py::class_<ColumnSpec>(m, "ColumnSpec")
       .def(

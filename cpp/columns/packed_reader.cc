@@ -209,8 +209,14 @@ class PackedReader : public ColumnReader {
                     static_cast<size_t>(part.num_tokens()));
         marks[at] |= kernels::kIsFirst;
       }
+      const int64_t padded_end = at + pack_.packing.Padded(part.num_tokens());
       at += part.num_values;
       if (part.has_separator) values[at++] = static_cast<Out>(pack_.separator_bits);
+      std::fill(values + at, values + padded_end, static_cast<Out>(pack_.padding_bits));
+      if (marks != nullptr) {
+        std::memset(marks + at, 0, static_cast<size_t>(padded_end - at));
+      }
+      at = padded_end;
     }
     const int64_t length = pack_.packing.length;
     std::fill(values + at, values + length, static_cast<Out>(pack_.padding_bits));

@@ -22,10 +22,12 @@ from torchparquet._impl.metrics.read_metrics import (  # noqa: E402
     ColumnMetrics,
     Metrics,
     Ring,
+    SlowestRank,
 )
 from torchparquet._impl.plan.epoch_plan import EpochPlan  # noqa: E402
 from torchparquet._impl.plan.plan_options import Topology  # noqa: E402
 from torchparquet._impl.ranks.distribution import ShardDistribution  # noqa: E402
+from torchparquet._impl.reading.waits import Waits  # noqa: E402
 from torchparquet.audit import ShardAudit, verify_no_shard_overlap  # noqa: E402
 from torchparquet.column import Column  # noqa: E402
 from torchparquet.dataset import ParquetDataset  # noqa: E402
@@ -76,11 +78,13 @@ __all__ = [
     "SchemaMismatchError",
     "ShardAudit",
     "ShardDistribution",
+    "SlowestRank",
     "Split",
     "Topology",
     "TransformError",
     "UnbatchedDataset",
     "UnsupportedColumnError",
+    "Waits",
     "batch_seed",
     "mix",
     "verify_no_shard_overlap",

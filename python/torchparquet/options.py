@@ -160,6 +160,11 @@ class Pack:
             ``B * L`` tokens: ``"cu_seqlens"``, int32 ``[N + 1]``, where the N documents begin, and
             the end, and ``"max_seqlen"``, an int; padding counts as a document. ``"both"``, or
             ``"none"``.
+        pad_documents_to: Padding follows each document, or part of one, up to a multiple of so
+            many tokens, as context parallelism needs (twice its ranks); `length` must be one too.
+            The padding is -1 in ``"<column>.document"`` and belongs to its document in
+            ``"cu_seqlens"``; ``"seqlens"``, int32 ``[N]``, has the documents' lengths without it, 0
+            for other padding.
     """
 
     columns: str | Sequence[str]
@@ -169,6 +174,7 @@ class Pack:
     padding: Number | Mapping[str, Number] = 0
     window: int = 16_384
     boundaries: Boundaries = "tokens"
+    pad_documents_to: int = 1
 
     def __post_init__(self) -> None:
         """Check the arguments and give them one form."""
@@ -182,8 +188,14 @@ class Pack:
             self,
             length=checked_int("length", self.length, 1, _MAX),
             window=checked_int("window", self.window, 1, _MAX),
+            pad_documents_to=checked_int("pad_documents_to", self.pad_documents_to, 1, _MAX),
             padding=self._by_column("padding", dict.fromkeys(self.names, self.padding)),
         )
+        if self.length % self.pad_documents_to:
+            raise ValueError(
+                "length must be a multiple of pad_documents_to, got "
+                f"length={self.length}, pad_documents_to={self.pad_documents_to}"
+            )
         if self.separator is not None:
             of_number = dict.fromkeys(self.names, 0) | {self.names[0]: self.separator}
             set_checked(self, separator=self._by_column("separator", of_number))

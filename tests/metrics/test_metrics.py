@@ -30,7 +30,8 @@ COLUMNS = {
 }
 # These numbers may fall.
 LEVELS = {"num_threads", "batches_ready", "batches_in_flight", "max_batches_in_flight"} | {
-    *("memory_bytes", "max_memory_bytes", "rows_per_second", "wait_fraction", "python_seconds")
+    *("memory_bytes", "max_memory_bytes", "rows_per_second", "wait_fraction", "python_seconds"),
+    *("wait_p50_seconds", "wait_p95_seconds", "wait_p99_seconds"),
 }
 
 
@@ -264,7 +265,7 @@ def test_as_dict_has_plain_numbers(folder: Path) -> None:
 def test_a_report_shares_the_time_out() -> None:
     seconds = {"elapsed": 10.0, "wait": 1.0, "function": 2.0, "next": 8.0}
     metrics = Metrics(**{f"{k}_seconds": v for k, v in seconds.items()}, batches=100, rows=3_200)  # type: ignore[arg-type]
-    first, *parts, last = metrics.report().splitlines()
+    first, *parts, waits, last = metrics.report().splitlines()
     assert first == "100 batches, 3,200 rows in 10 s, 320 rows/s"
     assert [re.split(r"  +", line) for line in parts] == [
         ["reader", "1 s", "10%"],
@@ -272,6 +273,7 @@ def test_a_report_shares_the_time_out() -> None:
         ["your functions", "2 s", "20%"],
         ["your loop", "2 s", "20%"],
     ]
+    assert waits == "waits: half up to 0 s, 95 % up to 0 s, 99 % up to 0 s, the longest 0 s"
     assert last == metrics.bottleneck
     assert repr(metrics) == metrics.report()
     assert "no batch" in repr(Metrics())

@@ -42,8 +42,8 @@ def torchrun_all(num_ranks: int, programs: tuple[str, ...], *data: str) -> None:
 @pytest.mark.parametrize(
     ("num_ranks", "programs"),
     [
-        (2, ("shares", "faults", "dynamic", "vocab")),
-        pytest.param(3, ("shares", "agreement", "dynamic"), marks=pytest.mark.long),
+        (2, ("shares", "faults", "dynamic", "vocab", "metrics")),
+        pytest.param(3, ("shares", "agreement", "dynamic", "metrics"), marks=pytest.mark.long),
     ],
 )
 def test_shares_and_what_differs(data: Any, other_data: str, num_ranks: int, programs: Any) -> None:

@@ -49,7 +49,8 @@ def sequences_of(row_groups: list[list[int]], pack: Pack) -> list[dict[str, list
         begins = first + np.cumsum([0, *lengths])
         first += sum(lengths)
         with_separators = [length + has_separator * (length > 0) for length in lengths]
-        for parts in packed(with_separators, pack.length, pack.strategy, pack.window):
+        multiple = pack.pad_documents_to
+        for parts in packed(with_separators, pack.length, pack.strategy, pack.window, multiple):
             tokens, documents, positions = [], [], []
             for number, (document, begin, end) in enumerate(parts):
                 for token in range(begin, end):
@@ -57,6 +58,10 @@ def sequences_of(row_groups: list[list[int]], pack: Pack) -> list[dict[str, list
                     tokens.append(SEPARATOR if is_separator else int(begins[document]) + token)
                     documents.append(number)
                     positions.append(token - begin)
+                num_padded = -len(tokens) % multiple
+                tokens += [PADDING] * num_padded
+                documents += [-1] * num_padded
+                positions += range(end - begin, end - begin + num_padded)
             rest = pack.length - len(tokens)
             sequences.append(
                 {
@@ -83,12 +88,19 @@ LENGTHS = st.lists(
     max_size=5,
 ).filter(lambda row_groups: any(map(sum, row_groups)))
 PACKS = st.builds(
-    Pack,
-    st.just("tokens"),
-    st.one_of(st.integers(1, 12), st.just(64), st.just(1000)),
+    lambda length, multiple, strategy, separator, window: Pack(
+        "tokens",
+        length * multiple,
+        strategy,
+        separator,
+        PADDING,
+        window,
+        pad_documents_to=multiple,
+    ),
+    st.one_of(st.integers(1, 12), st.just(64), st.just(250)),
+    st.sampled_from([1, 2, 4]),
     st.sampled_from(["concat", "split", "best_fit"]),
     st.sampled_from([None, SEPARATOR]),
-    st.just(PADDING),
     st.sampled_from([1, 3, 16_384]),
 )
 
@@ -174,6 +186,56 @@ def test_lengths_for_kernels(tmp_path: Path) -> None:
     assert batch["cu_seqlens"].dtype == torch.int32
     assert batch["cu_seqlens"].tolist() == [0, 3, 8, 10, 14, 16]
     assert batch["max_seqlen"] == 5
+
+
+@pytest.mark.parametrize("strategy", ["concat", "split", "best_fit"])
+def test_padded_documents_have_lengths(tmp_path: Path, strategy: Any) -> None:
+    write(tmp_path / "a.parquet", [[3, 5, 2, 11, 1], [4, 1]])
+    pack = Pack(
+        ["tokens", "loss"],
+        8,
+        strategy,
+        padding={"tokens": PADDING, "loss": False},
+        boundaries="both",
+        pad_documents_to=4,
+    )
+    dataset = ParquetDataset(tmp_path, batch_size=2, pack=pack)
+    tokens = []
+    for batch in dataset:
+        ends, lengths = batch["cu_seqlens"].tolist(), batch["seqlens"]
+        assert lengths.dtype == torch.int32
+        assert len(ends) == len(lengths) + 1
+        assert all(end % 4 == 0 for end in ends)
+        assert batch["max_seqlen"] == max(np.diff(ends))
+        flat, loss = batch["tokens"].flatten().tolist(), batch["loss"].flatten().tolist()
+        document = batch["tokens.document"].flatten().tolist()
+        for begin, end, length in zip(ends, ends[1:], lengths.tolist(), strict=False):
+            inside = flat[begin : begin + length]
+            assert inside == list(range(inside[0], inside[0] + length)) if inside else True
+            assert flat[begin + length : end] == [PADDING] * (end - begin - length)
+            assert len(set(document[begin : begin + length])) <= 1
+            assert document[begin + length : end] == [-1] * (end - begin - length)
+            assert loss[begin:end] == [t >= 0 and t % 3 == 0 for t in flat[begin:end]]
+            tokens += inside
+    assert sorted(tokens) == list(range(27))
+
+
+def test_states_of_padded_documents(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", [[3, 9, 2, 30, 1, 1]])
+    pack = Pack("tokens", 8, "split", boundaries="cu_seqlens", pad_documents_to=2)
+    (whole,) = ParquetDataset(tmp_path, batch_size=9, pack=pack)
+    dataset = ParquetDataset(tmp_path, batch_size=9, pack=pack)
+    state = dataset.state_dict()
+    dataset.load_state_dict(state | {"legs": [[1, 1, 9, 0, 2]]})
+    (rest,) = dataset
+    num_before = whole["cu_seqlens"].tolist().index(16)
+    assert rest["seqlens"].tolist() == whole["seqlens"].tolist()[num_before:]
+    assert rest["cu_seqlens"].tolist() == [
+        n - 16 for n in whole["cu_seqlens"].tolist()[num_before:]
+    ]
+    for other in (Pack("tokens", 8, "split"), Pack("tokens", 8, "split", pad_documents_to=4)):
+        with pytest.raises(ValueError, match="state"):
+            ParquetDataset(tmp_path, batch_size=9, pack=other).load_state_dict(state)
 
 
 def tokens_of(batches: Any) -> list[int]:
@@ -300,6 +362,7 @@ def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, Any], messag
     [
         *({"length": 0}, {"length": 2.5}, {"strategy": "first_fit"}, {"boundaries": "all"}),
         *({"window": 0}, {"columns": []}, {"separator": "x"}),
+        *({"pad_documents_to": 0}, {"pad_documents_to": 3}),
         {"columns": ["a", "b"], "separator": {"a": 1}},
     ],
 )

@@ -34,7 +34,11 @@ void WriteDocuments(const TokenMarks& tokens, int32_t* document, int32_t* positi
     for (size_t first = 0; first < sequence.size();) {
       const size_t end = NextFirst(sequence, first);
       const bool is_document = (sequence[first] & kIsToken) != 0;
-      std::fill(document + first, document + end, is_document ? number++ : -1);
+      size_t tokens_end = end;
+      while (tokens_end > first && (sequence[tokens_end - 1] & kIsToken) == 0)
+        --tokens_end;
+      std::fill(document + first, document + tokens_end, is_document ? number++ : -1);
+      std::fill(document + tokens_end, document + end, -1);
       std::iota(position + first, position + end, 0);
       first = end;
     }

@@ -8,7 +8,7 @@ namespace torchparquet::kernels {
 
 // The bits of a token's mark in packed sequences.
 enum TokenMark : uint8_t {
-  kIsToken = 1,  // of a document; else padding
+  kIsToken = 1,  // of a document; else padding, also that which ends a document
   kIsFirst = 2,  // of a document, or of the part that the sequence has; or of the padding
 };
 
@@ -20,7 +20,7 @@ struct TokenMarks {
 };
 
 // Writes for each token the number of its document within its sequence, -1 for padding,
-// and its place in that document or in the padding.
+// and its place in that document, with the padding that ends it, or in other padding.
 void WriteDocuments(const TokenMarks& tokens, int32_t* document, int32_t* position);
 
 // The places at which documents and paddings begin among all tokens, and the end.

@@ -27,6 +27,10 @@ Packer::Packer(const Packing& packing) : packing_(packing) {
     throw Error(ErrorKind::kInvalidArgument,
                 "sequences and windows have a length of at least 1");
   }
+  if (packing.multiple_of < 1 || packing.length % packing.multiple_of != 0) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "sequences have a multiple of the tokens that documents are padded to");
+  }
 }
 
 void Packer::Add(std::span<const int64_t> lengths) {
@@ -88,7 +92,7 @@ void Packer::Append(const Document& document) {
     const int64_t count = std::min(packing_.length - used_, document.num_tokens - begin);
     parts_.push_back(PartOf(document, begin, begin + count));
     begin += count;
-    used_ += count;
+    used_ += packing_.Padded(count);
     if (used_ == packing_.length) EndSequence();
   }
 }
@@ -126,15 +130,15 @@ void Packer::PackWindow() {
   for (const Piece& piece : rests) {
     int64_t room = packing_.length;
     size_t number = sequences.size();
-    if (const auto found = with_room.lower_bound(piece.part.num_tokens());
-        found != with_room.end()) {
+    const int64_t num_padded = packing_.Padded(piece.part.num_tokens());
+    if (const auto found = with_room.lower_bound(num_padded); found != with_room.end()) {
       std::tie(room, number) = *found;
       with_room.erase(found);
     } else {
       sequences.emplace_back();
     }
     sequences[number].push_back(piece);
-    room -= piece.part.num_tokens();
+    room -= num_padded;
     if (room > 0) with_room.emplace(room, number);
   }
   for (std::vector<Piece>& sequence : sequences) {

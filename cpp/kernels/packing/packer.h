@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "base/ceil_divide.h"
+
 namespace torchparquet::kernels {
 
 // How documents are packed into sequences of one length.
@@ -22,6 +24,14 @@ struct Packing {
   Strategy strategy = Strategy::kConcat;
   bool has_separator = false;    // documents that are not empty end with one more token
   int64_t window_documents = 1;  // of kBestFit
+  // Padding follows each part of a document up to a multiple of so many tokens, which
+  // `length` is a multiple of too.
+  int64_t multiple_of = 1;
+
+  // The tokens that a part of so many takes of a sequence.
+  int64_t Padded(int64_t num_tokens) const {
+    return CeilDivide(num_tokens, multiple_of) * multiple_of;
+  }
 };
 
 // The part of a document that a sequence has.
@@ -74,7 +84,7 @@ class Packer {
   const Packing packing_;
   std::vector<PackedPart> parts_;
   std::vector<size_t> ends_;  // among the parts, of each complete sequence
-  int64_t used_ = 0;          // tokens of the open sequence
+  int64_t used_ = 0;          // tokens of the open sequence, padding included
   int64_t num_values_ = 0;    // of all documents until now
   std::vector<Document> window_;
   int64_t window_tokens_ = 0;

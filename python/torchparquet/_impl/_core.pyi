@@ -237,6 +237,7 @@ class PackRequest:
         strategy: str,
         has_separator: bool,
         window_documents: typing.SupportsInt | typing.SupportsIndex,
+        multiple_of: typing.SupportsInt | typing.SupportsIndex,
         separator_bits: typing.SupportsInt | typing.SupportsIndex,
         padding_bits: typing.SupportsInt | typing.SupportsIndex,
     ) -> None: ...

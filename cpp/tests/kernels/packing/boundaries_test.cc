@@ -28,10 +28,12 @@ TEST_CASE("documents, places in them and lengths are those that marks tell, one 
       const int64_t num_tokens = draws.Between(1, length);
       int32_t number = -1;
       int32_t place = 0;
+      bool is_padded = false;  // the rest of the document
       for (int64_t i = 0; i < length; ++i) {
-        const bool is_token = i < num_tokens;
         const bool is_first =
-            i == 0 || i == num_tokens || (is_token && draws.OneIn(one_in));
+            i == 0 || i == num_tokens || (i < num_tokens && draws.OneIn(one_in));
+        is_padded = !is_first && (is_padded || draws.OneIn(10));
+        const bool is_token = i < num_tokens && !is_padded;
         if (is_first) {
           lengths.push_back(static_cast<int32_t>(marks.size()));
           number += is_token;

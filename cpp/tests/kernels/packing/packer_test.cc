@@ -23,13 +23,17 @@ constexpr Strategy kStrategies[] = {Strategy::kConcat, Strategy::kSplit,
 // Of each sequence, its tokens by number. Separators are -1.
 using Sequences = std::vector<std::vector<int64_t>>;
 
-void Take(Packer& packer, Sequences* sequences) {
+void Take(const Packing& packing, Packer& packer, Sequences* sequences) {
   for (int64_t number = 0; number < packer.num_sequences(); ++number) {
     std::vector<int64_t>& tokens = sequences->emplace_back();
+    int64_t used = 0;
     for (const PackedPart& part : packer.sequence(number)) {
+      CHECK(used % packing.multiple_of == 0);
+      used += packing.Padded(part.num_tokens());
       for (int64_t i = 0; i < part.num_values; ++i) tokens.push_back(part.begin + i);
       if (part.has_separator) tokens.push_back(-1);
     }
+    CHECK(used <= packing.length);
   }
   packer.Clear();
 }
@@ -44,11 +48,11 @@ Sequences Packed(const Packing& packing, const Lengths& lengths, Draws& draws) {
     packer.Add(rest.first(count));
     rest = rest.subspan(count);
     const int64_t first_open = packer.first_open_value();
-    Take(packer, &sequences);
+    Take(packing, packer, &sequences);
     CHECK(packer.first_open_value() == first_open);
   }
   packer.Finish();
-  Take(packer, &sequences);
+  Take(packing, packer, &sequences);
   return sequences;
 }
 
@@ -64,10 +68,12 @@ Lengths RandomLengths(Draws& draws) {
 TEST_CASE("each token is in one sequence, which is not longer than others") {
   Draws draws(301);
   for (int trial = 0; trial < 600; ++trial) {
-    const Packing packing{.length = draws.Between(1, 20),
+    const int64_t multiple = draws.OneIn(2) ? 1 : draws.Between(2, 5);
+    const Packing packing{.length = multiple * draws.Between(1, 20),
                           .strategy = kStrategies[draws.Between(0, 2)],
                           .has_separator = draws.OneIn(2),
-                          .window_documents = draws.Between(1, 20)};
+                          .window_documents = draws.Between(1, 20),
+                          .multiple_of = multiple};
     const Lengths lengths = RandomLengths(draws);
     const Sequences sequences = Packed(packing, lengths, draws);
     CHECK(sequences == Packed(packing, lengths, draws));

@@ -22,7 +22,7 @@ Texts: TypeAlias = Mapping[str, Literal["str", "bytes"]]
 _OF_TEXT = ("string", "enum", "json")
 _OF_VALUES = ".values.valid"
 # The lengths of documents in packed sequences, which are not row by row.
-_ENDS, _LONGEST = "cu_seqlens", "max_seqlen"
+_ENDS, _LONGEST, _LENGTHS = "cu_seqlens", "max_seqlen", "seqlens"
 
 
 def num_rows_of(batch: Batch) -> int:
@@ -57,7 +57,10 @@ def sliced(batch: Batch, begin: int, end: int) -> Batch:
             length = int(ends[-1]) // num_rows_of(batch)
             inside = (ends >= begin * length) & (ends <= end * length)
             kept = ends[inside] - begin * length
-            found[name] = kept if name == _ENDS else int(kept.diff().max())
+            if name == _LENGTHS:
+                found[name] = value[inside[:-1] & inside[1:]]
+            else:
+                found[name] = kept if name == _ENDS else int(kept.diff().max())
         elif owner is not None:
             first, last = owner.offsets[[begin, end]].tolist()
             found[name] = value[first:last]
@@ -68,7 +71,7 @@ def sliced(batch: Batch, begin: int, end: int) -> Batch:
 
 def is_of_batch(batch: Batch, name: str) -> bool:
     """True for the lengths of documents in packed sequences, which are not row by row."""
-    return name in (_ENDS, _LONGEST) and isinstance(batch.get(_LONGEST), int)
+    return name in (_ENDS, _LONGEST, _LENGTHS) and isinstance(batch.get(_LONGEST), int)
 
 
 def element_mask_owner(batch: Batch, name: str) -> Jagged | None:
@@ -95,7 +98,7 @@ def joined(batches: Sequence[Batch]) -> Batch:
     for name in first:
         how: Any = _joined
         if is_of_batch(first, name):
-            how = max if name == _LONGEST else _joined_offsets
+            how = {_LONGEST: max, _ENDS: _joined_offsets, _LENGTHS: _joined}[name]
         found[name] = how([batch[name] for batch in batches])
     return found
 

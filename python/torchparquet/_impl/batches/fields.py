@@ -26,14 +26,23 @@ class PackedColumn(NamedTuple):
     padding: Number
     window: int
     boundaries: Boundaries
+    pad_documents_to: int
 
     def names(self, column: str) -> tuple[str, ...]:
         """Return the keys of a batch that tell where documents begin."""
         of_tokens = (f"{column}.document", f"{column}.position")
-        of_lengths = ("cu_seqlens", "max_seqlen")
+        of_lengths: tuple[str, ...] = ("cu_seqlens", "max_seqlen")
+        if self.pad_documents_to > 1:
+            of_lengths += ("seqlens",)
         both = of_tokens + of_lengths
         found = {"tokens": of_tokens, "cu_seqlens": of_lengths, "both": both, "none": ()}
         return found[self.boundaries]
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """The facts that states depend on; one that joined later, only where it is used."""
+        *first, pad_documents_to = self
+        return (*first, pad_documents_to) if pad_documents_to > 1 else tuple(first)
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,7 +113,7 @@ class Field:
         facts: dict[str, object] = {name: getattr(self, name) for name in same}
         facts |= {"words": self.words, "unknown": self.unknown, "lengths only": self.lengths_only}
         facts |= {"offsets": self.num_offsets, "lists": self.has_lists}
-        facts["pack"] = None if self.pack is None else tuple(self.pack)
+        facts["pack"] = None if self.pack is None else self.pack.identity
         facts |= {} if self.unit is None else {"unit": self.unit}
         facts |= {"fills": self.fills} if self.fills else {}
         facts |= {"empty nulls": self.empty_nulls, "weighs": self.weighs} if self.keyed else {}
@@ -182,7 +191,9 @@ def with_pack(field: Field, pack: Pack) -> Field:
         separator = checked_value(separator, "separator", name, dtype)
     padding = checked_value(pack.padding_of(name), "padding", name, dtype)
     boundaries = pack.boundaries if name == pack.names[0] else "none"
-    packed = PackedColumn(pack.strategy, separator, padding, pack.window, boundaries)
+    packed = PackedColumn(
+        pack.strategy, separator, padding, pack.window, boundaries, pack.pad_documents_to
+    )
     return replace(field, num_offsets=0, row_bytes=0.0, length=pack.length, pack=packed)
 
 

@@ -27,6 +27,8 @@ Items: TypeAlias = tuple[list[NDArray[np.int64]], NDArray[np.generic], NDArray[n
 ItemTensors: TypeAlias = tuple[list[Tensor], Tensor, Tensor | None]
 _ALIGNMENT_BYTES = 64
 
+# The lengths of packed documents without padding.
+_LENGTHS = "seqlens"
 # The marks of packed tokens, until they are boundaries.
 _MARKS = "<marks>"
 
@@ -163,7 +165,8 @@ class BatchViews:
             batch[name] = batch[name].view(num_rows, width)
         if self._packed is not None:
             packed, names = self._packed
-            batch.update(zip(names, _boundaries(batch.pop(_MARKS), packed), strict=True))
+            found = _boundaries(batch.pop(_MARKS), packed, with_lengths=_LENGTHS in names)
+            batch.update(zip(names, found, strict=True))
         weights: dict[str | None, Tensor] = {
             field.weighs: _values(field, of_field)
             for field, of_field in zip(self._jagged, items, strict=True)
@@ -214,11 +217,11 @@ def _piece(dtype: torch.dtype, spans: Sequence[_Span]) -> SlabPiece:
     )
 
 
-def _boundaries(marks: Tensor, boundaries: str) -> list[Any]:
+def _boundaries(marks: Tensor, boundaries: str, *, with_lengths: bool) -> list[Any]:
     """Return what a batch says of documents, in the order of `PackedColumn.names`.
 
     Of marks, uint8 `[B, L]`, bit 0 is a token, not padding, and bit 1 the first token of a
-    document, or the first of the padding.
+    document, or the first of the padding that belongs to none.
     """
     found: list[Any] = []
     if boundaries in ("tokens", "both"):
@@ -226,6 +229,10 @@ def _boundaries(marks: Tensor, boundaries: str) -> list[Any]:
     if boundaries in ("cu_seqlens", "both"):
         cu_seqlens = cumulative_lengths(marks.numpy())
         found += [torch.from_numpy(cu_seqlens), int(np.diff(cu_seqlens).max())]
+        if with_lengths:
+            is_token = marks.numpy().reshape(-1) & 1
+            lengths = np.add.reduceat(is_token, cu_seqlens[:-1], dtype=np.int32)
+            found.append(torch.from_numpy(lengths))
     return found
 
 

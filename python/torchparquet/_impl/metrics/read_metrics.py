@@ -11,6 +11,7 @@ from torch.utils.data import get_worker_info
 
 from torchparquet._impl.metrics.bottleneck import describe
 from torchparquet._impl.processors import num_own_processors
+from torchparquet._impl.reading.waits import Waits
 
 # In the order of `Manifest.excluded`.
 OF_DATA = ("files_excluded", "row_groups_excluded", "rows_excluded")
@@ -70,6 +71,33 @@ class Ring:
     max_memory_bytes: int = 0
 
 
+@dataclass(frozen=True)
+class SlowestRank:
+    """The rank whose loop spent the most time within `next` since all ranks were last compared.
+
+    Attributes:
+        rank: Its number in the world of torch.distributed.
+        host: The name of its machine.
+        next_seconds: That time.
+        max_wait_seconds: Its longest wait for a batch in that time.
+        origin: The batch of that wait, with its file or URL; "" if no wait was counted.
+    """
+
+    rank: int
+    host: str
+    next_seconds: float
+    max_wait_seconds: float
+    origin: str
+
+    def __str__(self) -> str:
+        """Return a sentence."""
+        told = f"; its longest wait, {self.max_wait_seconds:.3g} s, was for {self.origin}"
+        return (
+            f"rank {self.rank} on {self.host} is the slowest: its loop spent "
+            f"{self.next_seconds:.3g} s within next(){told if self.origin else ''}"
+        )
+
+
 @dataclass(frozen=True, repr=False)
 class Metrics:
     """The reading and the waits of a data set in this process; see `metrics()`.
@@ -117,6 +145,8 @@ class Metrics:
         row_groups_excluded: Row groups that it leaves out of other files.
         rows_excluded: Rows of these row groups.
         ring: The present batches in flight, a `Ring`.
+        waits: How long the single waits for batches were, a `Waits`; counted when they end.
+        slowest: The rank that data held up most, in metrics of all ranks; else None.
         columns: `ColumnMetrics` by name in the files; `row.id` and `row.valid` included.
         codecs: `CodecMetrics` by name of the codec, such as "zstd" or "uncompressed".
         sources: The metrics of each data set of a mix; None for a data set without metrics.
@@ -154,6 +184,8 @@ class Metrics:
     row_groups_excluded: int = 0
     rows_excluded: int = 0
     ring: Ring = field(default_factory=Ring)
+    waits: Waits = field(default_factory=Waits)
+    slowest: SlowestRank | None = None
     columns: Mapping[str, ColumnMetrics] = field(default_factory=dict)
     codecs: Mapping[str, CodecMetrics] = field(default_factory=dict)
     sources: tuple[Metrics | None, ...] = ()
@@ -195,6 +227,12 @@ class Metrics:
             f"{self.batches:,} batches, {self.rows:,} rows in {self.elapsed_seconds:.3g} s, {rate}"
         ]
         lines += [f"{name:<26}{s:>9.3g} s {s / total:>5.0%}" for name, s in parts.items()]
+        waits = self.waits
+        lines.append(
+            f"waits: half up to {waits.p50_seconds:.3g} s, 95 % up to {waits.p95_seconds:.3g} s, "
+            f"99 % up to {waits.p99_seconds:.3g} s, the longest {waits.max_seconds:.3g} s"
+        )
+        lines += [] if self.slowest is None else [str(self.slowest)]
         return "\n".join([*lines, self.bottleneck])
 
     __repr__ = report
@@ -209,6 +247,11 @@ class Metrics:
         numbers = _numbers(self) | _numbers(self.ring)
         for name in ("rows_per_second", "wait_fraction", "python_seconds"):
             numbers[name] = getattr(self, name)
+        for name in ("p50_seconds", "p95_seconds", "p99_seconds", "max_seconds"):
+            numbers[f"wait_{name}"] = getattr(self.waits, name)
+        if self.slowest is not None:
+            numbers["slowest_rank"] = self.slowest.rank
+            numbers["slowest_next_seconds"] = self.slowest.next_seconds
         if not columns:
             return numbers
         parts = {f"column/{name}": _numbers(one) for name, one in self.columns.items()}
@@ -242,7 +285,9 @@ def added(one: Any, other: Any, sign: int = 1) -> Any:
     """Return the sum of two records, number by number, with the sources of the first."""
     if isinstance(one, int | float):
         return one + sign * other
-    if isinstance(one, tuple):
+    if isinstance(one, Waits):
+        return one.added(other, sign)
+    if one is None or isinstance(one, tuple | SlowestRank):
         return one
     if isinstance(one, Mapping):
         zeros = {name: type(value)() for name, value in {**one, **other}.items()}

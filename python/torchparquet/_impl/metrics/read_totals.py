@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from torchparquet._impl.metrics.read_metrics import (
@@ -40,6 +42,7 @@ class Reading:
         reader = stream.reader
         self._begin = begin
         self._final: Metrics | None = None
+        self._waits = reader.waits
         self._other_wait = self._other_first_wait = 0.0
         if waited is not None:
             self._other_wait = waited - reader.stats.wait_seconds
@@ -65,7 +68,9 @@ class Reading:
         """Return what was read so far, with the present ring, which is empty at the end."""
         stream = self._stream()
         if self._final is not None or stream is None:
-            return replace(self._final or Metrics(), ring=self.capacity)
+            final = self._final or Metrics()
+            # A stage may close the stream before its last batch is counted.
+            return replace(final, ring=self.capacity, waits=self._waits.waits(final.batches))
         stats = stream.reader.stats
         ring = replace(
             self.capacity,
@@ -87,9 +92,11 @@ class Reading:
             columns[name] = added(columns[name], made) if name in columns else made
         own: dict[str, Any] = {of: sum(getattr(one, of) for one in stats.columns) for of in _OF_ALL}
         own["http_requests" if stats.is_http else "broker_requests"] = stats.num_requests
+        batches = stats.batches if stream is None else stream.num_taken
         return Metrics(
             **own,
-            batches=stats.batches if stream is None else stream.num_taken,
+            batches=batches,
+            waits=self._waits.waits(batches),
             rows=stats.rows,
             wait_seconds=stats.wait_seconds + self._other_wait,
             first_wait_seconds=stats.first_wait_seconds + self._other_first_wait,
@@ -114,6 +121,10 @@ class Reading:
             },
         )
 
+    def take_longest_wait(self) -> tuple[float, Any]:
+        """Return the longest wait since the last call, and the place of what it was for."""
+        return self._waits.take_longest()
+
 
 def _quantities(of: object, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(of, name) for name in names}
@@ -135,8 +146,10 @@ class ReadTotals:
         self._ended = Metrics()
         self._seconds: dict[str, Any] = {"function_seconds": 0.0, "next_seconds": 0.0}
         self._readings: list[Reading] = []
+        self._lock = threading.Lock()  # of the readings: other threads may ask for metrics
         self._capacity = Ring()
         self._is_first = True
+        self._longest_wait: tuple[float, Any] = (0.0, None)  # of ended streams, since it was asked
 
     def _own(self) -> None:
         if self._owner_pid != os.getpid():
@@ -156,24 +169,43 @@ class ReadTotals:
 
     def _count(self, reading: Reading) -> None:
         self._own()
-        self._is_first = False
-        if len(self._readings) >= _MAX_READINGS:
-            self._forget_ended()
-        self._readings.append(reading)
-        self._capacity = reading.capacity
+        with self._lock:
+            self._is_first = False
+            if len(self._readings) >= _MAX_READINGS:
+                self._forget_ended()
+            self._readings.append(reading)
+            self._capacity = reading.capacity
         if self._of_all is not None:
             self._of_all._count(reading)
 
     def _forget_ended(self) -> None:
-        ended = [reading.metrics() for reading in self._readings if reading.has_ended]
-        self._ended = replace(functools.reduce(added, ended, self._ended), ring=Ring())
-        self._readings = [reading for reading in self._readings if not reading.has_ended]
+        ended = [reading for reading in self._readings if reading.has_ended]
+        sums = functools.reduce(added, [reading.metrics() for reading in ended], self._ended)
+        self._ended = replace(sums, ring=Ring())
+        if self._of_all is None:
+            self._longest_wait = self._longest_of(ended)
+        self._readings = [reading for reading in self._readings if reading not in ended]
+
+    def _longest_of(self, readings: Sequence[Reading]) -> tuple[float, Any]:
+        found = [reading.take_longest_wait() for reading in readings]
+        return max([self._longest_wait, *found], key=itemgetter(0))
+
+    def take_longest_wait(self) -> tuple[float, Any]:
+        """Return the longest wait since the last call, in seconds, and what it was for.
+
+        Only of sums that no others are added to.
+        """
+        self._own()
+        with self._lock:
+            found, self._longest_wait = self._longest_of(self._readings), (0.0, None)
+        return found
 
     def metrics(self) -> Metrics:
         """Return what was read so far."""
         self._own()
-        self._forget_ended()
-        reading = [reading.metrics() for reading in self._readings]
-        total: Metrics = functools.reduce(added, reading, self._ended)
-        ring = total.ring if reading else self._capacity
+        with self._lock:
+            self._forget_ended()
+            reading = [reading.metrics() for reading in self._readings]
+            total: Metrics = functools.reduce(added, reading, self._ended)
+            ring = total.ring if reading else self._capacity
         return replace(total, ring=ring, **self._seconds, **self._excluded)

@@ -19,6 +19,8 @@ from torchparquet._impl.session.session_iterator import Totals
 
 if TYPE_CHECKING:
     from torchparquet._impl.mixing.mixture import Mixture
+    from torchparquet._impl.plan.plan_options import Topology
+    from torchparquet._impl.ranks.peers import Peers
 
 # A mix can read these.
 Member: TypeAlias = "DatasetSession | MixSession"
@@ -109,6 +111,14 @@ class MixSession(Session[MixPosition]):
     def fields(self) -> tuple[Field, ...]:
         """The tensors of the batches of all data sets."""
         return tuple(field for member in self.members for field in member.fields)
+
+    def rank_and_peers(self) -> tuple[Topology, Peers | None]:
+        """Return this process's rank, and the processes that read the first data set with it."""
+        return self.members[0].rank_and_peers()
+
+    def take_longest_wait(self) -> tuple[float, str]:
+        """Return the longest wait since this was last called, in seconds, and what it was for."""
+        return max(member.take_longest_wait() for member in self.members)
 
     def refuse_second_sharding(self) -> None:
         """Raise if a loader of Accelerate would divide the batches among ranks a second time."""

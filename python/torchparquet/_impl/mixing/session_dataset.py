@@ -49,22 +49,29 @@ class SessionDataset(IterableOnly[_Item]):
         """
         return self._session.latest_state()
 
-    def metrics(self, *, all_iterations: bool = False) -> Metrics:
+    def metrics(self, *, all_iterations: bool = False, all_ranks: bool = False) -> Metrics:
         """Return how fast this process reads, and whether reading or the loop is slower.
 
-        The thread that iterates may call this at any time, also after `close`. Metrics of a mix
-        have those of each data set in `sources`: its time is that of the mix, without the time in
-        `next` of the others.
+        Any thread may call this at any time, also after `close`. Metrics of a mix have those of
+        each data set in `sources`: its time is that of the mix, without the time in `next` of the
+        others.
 
         Args:
             all_iterations: Count everything that this process has read since it made the data set.
                 Otherwise count the iteration under way, or else the last one.
+            all_ranks: Return the metrics of all ranks, without columns, codecs and sources, and
+                name the rank that data held up most since the last such call, in `slowest`. Counts
+                and seconds of decode threads are sums, seconds of the loop are means over ranks.
+                All processes that `check_ranks_agree` compares must call this, in the same order
+                as other such calls.
 
         Raises:
             RuntimeError: DataLoader workers iterate the data set, each with metrics of its own:
                 `torch.utils.data.get_worker_info().dataset.metrics()` within a worker.
+            RankMismatchError: With `all_ranks`, some rank did not call within the timeout of
+                torch.distributed's store.
         """
-        return self._session.metrics(all_iterations=all_iterations)
+        return self._session.metrics(all_iterations=all_iterations, all_ranks=all_ranks)
 
     def close(self) -> None:
         """End all iterations of this process and free their memory. The data set stays usable."""

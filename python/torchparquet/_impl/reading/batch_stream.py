@@ -18,6 +18,7 @@ from torchparquet._impl.reading import interpreter_exit
 from torchparquet._impl.reading.null_values import with_way_out
 from torchparquet._impl.reading.reader_arguments import native_shares
 from torchparquet._impl.reading.stream import Stream
+from torchparquet._impl.reading.waits import WaitCounter
 from torchparquet.errors import NullValueError
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class BatchStream(Stream):
         self.num_threads = num_threads
         self.max_memory_bytes = max_memory_bytes
         self.reading: Any = None  # whose `end` takes the final counts
+        self.waited_seconds = 0.0  # in all, by who asks for batches
+        self.waits = WaitCounter()  # of the loop for single batches; it counts them
         first, *beside = native_shares(parts.row_groups, lanes)
         self._claims = lanes[0].claims
         spec = ReaderSpec(
@@ -139,7 +142,9 @@ class BatchStream(Stream):
         self.start()
         if self._claims is not None:
             self._claim(self._claims)
+        begin = time.perf_counter()
         taken = self._reader.next(self._run_batches, self._views.pieces)
+        self.waited_seconds += time.perf_counter() - begin
         if taken is None:
             self._ended = True
             self.close()

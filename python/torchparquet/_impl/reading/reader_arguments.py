@@ -108,6 +108,7 @@ def pack_request(field: Field) -> PackRequest | None:
         strategy=pack.strategy,
         has_separator=pack.separator is not None,
         window_documents=pack.window,
+        multiple_of=pack.pad_documents_to,
         separator_bits=bit_pattern(pack.separator or 0, field.dtype),
         padding_bits=bit_pattern(pack.padding, field.dtype),
     )

@@ -149,8 +149,10 @@ def pack_rows(length_pass: LengthPass, fields: Sequence[Field]) -> Manifest:
         return counted(-(-num_tokens // length), num_items, num_documents)
 
     window = pack.window if pack.strategy == "best_fit" else None
-    rules = [length, pack.strategy, has_separator, window]
-    by_footers = count_totals if pack.strategy == "concat" else None
+    rules: list[object] = [length, pack.strategy, has_separator, window]
+    is_padded = pack.pad_documents_to > 1
+    rules += [pack.pad_documents_to] if is_padded else []
+    by_footers = count_totals if pack.strategy == "concat" and not is_padded else None
     found = length_pass.count(fields, "sequence", rules, count, by_footers)
     return length_pass.manifest.pack(found)
 

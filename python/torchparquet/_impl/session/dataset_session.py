@@ -23,7 +23,7 @@ from torchparquet._impl.ranks.agreement import RankNote, warn_of_early_end
 from torchparquet._impl.ranks.loaders import refuse_second_sharding
 from torchparquet._impl.ranks.sharding import in_worker, is_distributed
 from torchparquet._impl.reading.function_stages import AheadStage, FunctionStage
-from torchparquet._impl.session.iteration import Iteration
+from torchparquet._impl.session.iteration import Iteration, origin_after
 from torchparquet._impl.session.planner import Place
 from torchparquet._impl.session.session import Session, Start
 from torchparquet._impl.session.session_iterator import SessionIterator
@@ -41,6 +41,7 @@ from torchparquet.errors import users_level
 if TYPE_CHECKING:
     from torchparquet._impl.batches.tensors import Batch
     from torchparquet._impl.functions.transforms import Transforms
+    from torchparquet._impl.ranks.peers import Peers
     from torchparquet._impl.ranks.sharding import Membership
     from torchparquet._impl.reading.function_stages import Surroundings
     from torchparquet._impl.reading.stream import Stream
@@ -112,6 +113,16 @@ class DatasetSession(Session[Place]):
     def totals(self) -> ReadTotals:
         """What this process has read."""
         return self._totals
+
+    def rank_and_peers(self) -> tuple[Topology, Peers | None]:
+        """Return this process's rank, and the processes that read with it."""
+        return self.topology(), self.membership.peers()
+
+    def take_longest_wait(self) -> tuple[float, str]:
+        """Return the longest wait since this was last called, in seconds, and what it was for."""
+        seconds, place = self.totals.take_longest_wait()
+        origin = "" if place is None else origin_after(self, self.topology(), place, 0, None)
+        return seconds, str(origin)
 
     @property
     def fields(self) -> tuple[Field, ...]:

@@ -89,6 +89,7 @@ class Iteration(SessionIterator[Batch, Place]):
                 self._session.rank_check.check_epoch(place.epoch)
             stream = self._stream
             assert stream is not None  # noqa: S101
+            waited = stream.reader.waited_seconds
             try:
                 batch = next(stream, None)
             except ListLengthError as error:
@@ -102,6 +103,7 @@ class Iteration(SessionIterator[Batch, Place]):
             # Nobody knew where the epoch ends for this rank.
             self.progress.position = place = place._replace(end=place.steps)
         reader = stream.reader
+        reader.waits.count(reader.waited_seconds - waited, place)
         if reader.wants_next:
             reader.announce(self._session.streams.shares_to_read(self._next_shares(place)))
         self._num_rows_read = stream.num_rows_given
@@ -124,7 +126,7 @@ class Iteration(SessionIterator[Batch, Place]):
         if found is None or opened_at is None or not are_rows:
             return error
         number, row = stream.reader.num_taken, int(found[1])
-        origin = _origin_after(self._session, self.topology, opened_at, number, row)
+        origin = origin_after(self._session, self.topology, opened_at, number, row)
         return ListLengthError(text.replace(found[0], str(origin), 1))
 
     def _following(self, stream: Stream, place: Place) -> Iterable[tuple[Place, Batch]]:
@@ -261,7 +263,7 @@ class Iteration(SessionIterator[Batch, Place]):
         # Methods of this iterator would form a cycle with it, and keep its threads.
         around = Surroundings(
             partial(session.seed_at, topology, place),
-            partial(_origin_after, session, topology, place),
+            partial(origin_after, session, topology, place),
             partial(self.totals.add_seconds, "function_seconds"),
         )
         self._stream = session.staged(stream, around)
@@ -300,7 +302,7 @@ class Iteration(SessionIterator[Batch, Place]):
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or row `row` of it, to be shown."""
         place = self.begin()
-        return _origin_after(self._session, self.topology, place, -1, row)
+        return origin_after(self._session, self.topology, place, -1, row)
 
     def close(self) -> None:
         """Join the threads and give up what is in flight. Idempotent."""
@@ -312,7 +314,7 @@ class Iteration(SessionIterator[Batch, Place]):
             self._stream.close()
 
 
-def _origin_after(
+def origin_after(
     session: DatasetSession,
     topology: Topology,
     place: Place,

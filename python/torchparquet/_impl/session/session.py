@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Generic, Self
 
+from torchparquet._impl.metrics.rank_metrics import Late, of_all_ranks
 from torchparquet._impl.metrics.read_metrics import Metrics
+from torchparquet._impl.plan.plan_options import Topology
+from torchparquet._impl.ranks.peers import Peers
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.session.epoch_ledger import Claim, EpochLedger
 from torchparquet._impl.session.session_iterator import (
@@ -43,7 +46,9 @@ class Session(ABC, Generic[Position]):
     # Of the process that a DataLoader worker was spawned by: its look is in use.
     _inherits_look = False
     # These belong to this process alone: its iterators, and the sums of their reading.
-    _of_process: tuple[str, ...] = ("_iterators", "_iterator", "_looks", "latest_totals")
+    _of_process: tuple[str, ...] = (
+        *("_iterators", "_iterator", "_looks", "latest_totals", "_compared_seconds"),
+    )
 
     latest_totals: Totals
 
@@ -61,6 +66,7 @@ class Session(ABC, Generic[Position]):
 
     def _enter_process(self) -> None:
         self.latest_totals = self.new_totals()
+        self._compared_seconds = 0.0  # within `next` until all ranks were last compared
         self._forget_iterators()
 
     def _forget_iterators(self) -> None:
@@ -97,6 +103,14 @@ class Session(ABC, Generic[Position]):
     @abstractmethod
     def new_totals(self) -> Totals:
         """Return sums before anything is read."""
+
+    @abstractmethod
+    def rank_and_peers(self) -> tuple[Topology, Peers | None]:
+        """Return this process's rank, and the processes that read with it."""
+
+    @abstractmethod
+    def take_longest_wait(self) -> tuple[float, str]:
+        """Return the longest wait since this was last called, in seconds, and what it was for."""
 
     @abstractmethod
     def epoch_after(self, start: Start | None) -> int:
@@ -328,8 +342,18 @@ class Session(ABC, Generic[Position]):
                 "take the state from torchdata's StatefulDataLoader, or use num_workers=0"
             )
 
-    def metrics(self, *, all_iterations: bool = False) -> Metrics:
-        """Return the metrics of this process; see `ParquetDataset.metrics`."""
+    def metrics(self, *, all_iterations: bool = False, all_ranks: bool = False) -> Metrics:
+        """Return the metrics of this process, or of all; see `ParquetDataset.metrics`."""
+        own = self._own_metrics(all_iterations)
+        if not all_ranks:
+            return own
+        topology, peers = self.rank_and_peers()
+        seconds = self.totals.metrics().next_seconds
+        before, self._compared_seconds = self._compared_seconds, seconds
+        late = Late(seconds - before, *self.take_longest_wait())
+        return of_all_ranks(peers, topology.rank, own, late)
+
+    def _own_metrics(self, all_iterations: bool) -> Metrics:
         if all_iterations:
             return self.totals.metrics()
         if not in_worker() and self._ledger.num_iterations > self._num_own:
