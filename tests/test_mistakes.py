@@ -80,9 +80,9 @@ MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"manifest_cache": 3}, TypeError, "manifest_cache must be a str or an os.PathLike.*got 3$"),
     ({"rows": np.array([1, 1, 2])}, ValueError, "each row once.* mix .*row 1 is there twice"),
     (
-        {"columns": {"x": ["ids", "label"]}},
+        {"columns": {"x": ["city", "label"]}},
         ValueError,
-        "name each of them by itself, outside of the group: 'x' has 'ids'",
+        "name each of them by itself, outside of the group, or .*vocab=.*: 'x' has 'city'",
     ),
     (
         {"columns": ["city"], "nulls": 0},

@@ -80,7 +80,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "a dtype of strings": column("s", dtype="int8"),
     "a length": column("l", length=2),
     "a struct": {"columns": [f"{EVIL}t"]},
-    "a group": {"columns": {"g": [EVIL, f"{EVIL}l"]}},
+    "a group": {"columns": {"g": [EVIL, f"{EVIL}s"]}},
     "no image": column("s", decode="image"),
     "filters": {"filters": [("unknown", "=", 1)]},
     "filters of a type": {"filters": [(f"{EVIL}s", "=", 1)]},
