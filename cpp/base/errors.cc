@@ -180,6 +180,12 @@ Error Error::WithValue(int64_t value) const {
   return error;
 }
 
+Error Error::Unshared() const {
+  Error error = *this;
+  static_cast<std::runtime_error&>(error) = std::runtime_error(what());
+  return error;
+}
+
 Error NoThread(const std::exception& cause) {
   return Error(ErrorKind::kOutOfMemory,
                std::string("the system starts no thread: ") + cause.what());

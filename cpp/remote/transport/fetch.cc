@@ -42,7 +42,7 @@ bool Fetch::is_over() const {
 void Fetch::Await(int64_t num_bytes) const {
   std::unique_lock lock(mutex_);
   arrived_.wait(lock, [&] { return num_arrived_ >= num_bytes || error_.has_value(); });
-  if (num_arrived_ < num_bytes) throw *error_;
+  if (num_arrived_ < num_bytes) throw error_->Unshared();
 }
 
 void Fetch::Arrive(int64_t num_arrived) {
