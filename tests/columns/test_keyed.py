@@ -317,9 +317,10 @@ def test_files_that_lack_columns(tmp_path: Path) -> None:
         assert keyed["s"].to_list() == [[3], [4], [], []]
     filled = batch_of(tmp_path, {"k": Column(["l", "s"], default=[], nulls=0)})["k"]
     assert filled["s"].to_list() == [[3], [4], [0], [0]]
-    weighted = Column(["l"], default=[7, 8], weights=["w"])
-    keyed = batch_of([tmp_path / "a.parquet", tmp_path / "b.parquet"], {"k": weighted})["k"]
-    assert keyed.weights.tolist() == [0.5, 0.25, 1, 1, 1, 1]
+    for weighed, ones in (([7, 8], [1, 1, 1, 1]), (0, [1, 1]), ([], [])):
+        weighted = Column(["l"], default=weighed, weights=["w"])
+        keyed = batch_of([tmp_path / "a.parquet", tmp_path / "b.parquet"], {"k": weighted})["k"]
+        assert keyed.weights.tolist() == [0.5, 0.25, *ones]
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

@@ -145,7 +145,7 @@ class ColumnInFiles:
     def weights(self) -> ColumnInFiles:
         """Return the columns of the weights."""
         items = self.column.default
-        default = [1.0] * len(items) if isinstance(items, tuple) else items and 1.0
+        default = [1.0] * len(items) if isinstance(items, tuple) else None if items is None else 1.0
         column = Column(
             self.column.weights, nulls="empty", dtype="float32", length="any", default=default
         )
