@@ -162,7 +162,8 @@ void BatchRing::EndAfter(int64_t num_batches, int64_t last_rows, int64_t row_cel
     if (place >= 0 && place < std::ssize(in_flight_)) {
       last = &in_flight_[static_cast<size_t>(place)];
       num_cells = (last->num_rows - last_rows) * row_cells;
-      last->num_rows = last_rows;
+      // A batch that is whole may be complete, and read without the lock.
+      if (num_cells > 0) last->num_rows = last_rows;
     }
   }
   changed_.notify_all();

@@ -204,7 +204,10 @@ std::unique_ptr<DecodeTask> NextTask(ReaderState* state, TimedLock* lock,
     const bool may_grow = !state->failed && tasks.may_grow();
     if (!has_untaken && !NextToOpen(*state) && !may_grow) return nullptr;
     const bool for_bytes = AwaitsBytes(*state);
-    if (for_bytes && state->prefetcher->may_advance()) {
+    // If a call is under way, its end wakes this thread, which then looks for room
+    // itself.
+    if (for_bytes && !state->prefetcher->is_asking() &&
+        state->prefetcher->may_advance()) {
       lock->Unlock();
       state->prefetcher->Advance();
       lock->Lock();

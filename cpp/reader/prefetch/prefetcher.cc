@@ -228,13 +228,14 @@ void Prefetcher::TakeCarried() {
   }
 }
 
-bool Prefetcher::is_idle() {
-  // Set before the look at the count: a call that ends after it sees this. If none is
-  // under way, no end is awaited, or its end would wake threads that wait for bytes.
+bool Prefetcher::is_asking() {
+  // Set before the look at the count: a call that ends after it sees this.
   is_awaited_ = true;
-  if (num_asked_ > 0) return false;
-  is_awaited_ = false;
-  return parts_.blocks->totals().num_in_flight == 0;
+  return num_asked_ > 0;
+}
+
+bool Prefetcher::is_idle() {
+  return !is_asking() && parts_.blocks->totals().num_in_flight == 0;
 }
 
 std::vector<RemoteBlocks::Handle> Prefetcher::Open(const ReadStep& step) {

@@ -49,9 +49,12 @@ class Prefetcher {
   void Advance();
   // True if a call of Advance may find room that the last one did not.
   bool may_advance() const { return parts_.blocks->totals().may_have_room; }
-  // True if nothing is under way that would bring the bytes of a task: no fetch, and no
-  // call of Advance, whose end is told by `on_ready`. Tasks that the budget had no room
-  // for then read by themselves, if no other task runs, which may free room.
+  // True while a call of Advance is under way. Its end, or that of the next one, calls
+  // `on_ready`, since tasks may wait for what it asks for.
+  bool is_asking();
+  // True if nothing is under way that would bring the bytes of a task: no call of Advance
+  // and no fetch. Tasks that the budget had no room for then read by themselves, if no
+  // other task runs, which may free room.
   bool is_idle();
   // Handles for the step's columns, by number; none for a file in no store. Call Advance
   // after they are destroyed.

@@ -297,7 +297,7 @@ void RemoteBlocks::End(std::shared_ptr<Request> request) {
     // After the columns: where nothing is in flight, all of them know it.
     if (request->totals != nullptr) --totals_->num_in_flight;
   }
-  totals_->may_have_room = true;
+  if (request->totals != nullptr) totals_->may_have_room = true;
   Keep(request);
   request.reset();  // there is room before anybody is told
   if (signal_->on_change) signal_->on_change();
