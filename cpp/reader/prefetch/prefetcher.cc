@@ -202,6 +202,7 @@ void Prefetcher::AskForNext() {
     }
     if (!HasRoomFor(after)) return;
     std::vector<ByteRange> blocks;
+    blocks.reserve(next.fetch.blocks.size());
     for (const WantedBlock& block : next.fetch.blocks) blocks.push_back(block.range);
     parts_.carried->Begin(parts_.blocks->fetcher(), {MakeFetch(next), std::move(blocks)});
     if (next.ends_step) parts_.carried->AddStep();
