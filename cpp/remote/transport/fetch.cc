@@ -59,7 +59,7 @@ void Fetch::Fail(const Error& error) {
   {
     const std::lock_guard lock(mutex_);
     if (error_.has_value() || num_arrived_ == range_.num_bytes) return;
-    error_ = error;
+    error_ = error.Unshared();
     arrived_.notify_all();
   }
   End();

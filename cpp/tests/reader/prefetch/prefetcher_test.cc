@@ -114,6 +114,11 @@ struct Setting {
   void AwaitAll() {
     while (blocks->totals().num_in_flight > 0) std::this_thread::yield();
   }
+  // A thread of the store lets a request go after it has told its end.
+  void AwaitNothingHeld() {
+    while (blocks->totals().held_bytes > 0) std::this_thread::yield();
+    CHECK(blocks->totals().held_bytes == 0);
+  }
 
   const DataSet data;
   const std::shared_ptr<Store> store;
@@ -154,7 +159,7 @@ TEST_CASE("as much is held as the budget has room for, and more as tasks end") {
     setting.Done(step.row_group, 0);
     setting.Done(step.row_group, 1);
   }
-  CHECK(setting.blocks->totals().held_bytes == 0);
+  setting.AwaitNothingHeld();
 }
 
 TEST_CASE("what will not come is read by the task, once nothing else runs") {
@@ -176,7 +181,7 @@ TEST_CASE("what will not come is read by the task, once nothing else runs") {
     setting.Done(group, 1);
   }
   CHECK(setting.num_requests() == after + 3);
-  CHECK(setting.blocks->totals().held_bytes == 0);
+  setting.AwaitNothingHeld();
 }
 
 TEST_CASE("a row group beyond the budget goes block by block") {
@@ -198,7 +203,7 @@ TEST_CASE("a row group beyond the budget goes block by block") {
   }
   CHECK(most <= 600);
   setting.AwaitAll();
-  CHECK(setting.blocks->totals().held_bytes == 0);
+  setting.AwaitNothingHeld();
 }
 
 // As an offset index does that a hostile footer places at the end of a column chunk.
@@ -232,7 +237,7 @@ TEST_CASE("no call is lost to one that is under way") {
   // Each end made room, and the last call looked at all of them.
   CHECK(setting.prefetcher->has_asked_for_all());
   setting.AwaitAll();
-  CHECK(setting.blocks->totals().held_bytes == 0);
+  setting.AwaitNothingHeld();
 }
 
 TEST_CASE("a footer read together with the end of a held block leaves it held") {
@@ -267,7 +272,7 @@ TEST_CASE("a window beyond the budget goes column by column") {
     }
   }
   CHECK(setting.num_requests() == 12);
-  CHECK(setting.blocks->totals().held_bytes == 0);
+  setting.AwaitNothingHeld();
 }
 
 TEST_CASE(
@@ -281,7 +286,7 @@ TEST_CASE(
     setting.Done(step.row_group, 0);
     setting.Done(step.row_group, 1);
   }
-  CHECK(setting.blocks->totals().held_bytes == 0);
+  setting.AwaitNothingHeld();
   CHECK(setting.blocks->totals().num_in_flight == 0);
 }
 
@@ -363,7 +368,7 @@ TEST_CASE("the next reader finds what it reads first") {
       {{setting.steps[4]}, {setting.steps[1], setting.steps[0]}});
   CHECK(setting.num_requests() == 9);
   read_all();
-  CHECK(setting.blocks->totals().held_bytes == 0);
+  setting.AwaitNothingHeld();
 
   std::swap(setting.steps[0], setting.steps[4]);
   setting.BeginNext(100'000);
@@ -373,7 +378,7 @@ TEST_CASE("the next reader finds what it reads first") {
   CHECK(setting.num_requests() == 9 + 6 - 2);
   read_all();
   CHECK(setting.num_requests() == 9 + 6 - 2);
-  CHECK(setting.blocks->totals().held_bytes == 0);
+  setting.AwaitNothingHeld();
 }
 
 TEST_CASE("a window beyond the budget finds whole requests of the epoch before") {
@@ -399,7 +404,7 @@ TEST_CASE("a window beyond the budget finds whole requests of the epoch before")
   setting.AwaitAll();
   // Columns of other row groups come one by one.
   CHECK(setting.num_requests() == 8 + 4 * 2);
-  CHECK(setting.blocks->totals().held_bytes == 0);
+  setting.AwaitNothingHeld();
 }
 
 TEST_CASE("a reader that was told of no room for more leaves nothing") {
