@@ -43,7 +43,7 @@ sys.meta_path[:] = [one for one in sys.meta_path if "ScikitBuild" not in type(on
 PYTEST = ("-q", "-n", "0", "--hypothesis-seed", "1")
 # Which cases `mostly_long` leaves out depends on those that are given.
 NAMED = ("-x", "-m", "", "--timeout", "60")
-# What these compare is None, or something else that is equal to itself alone.
+# These compare None, or something else that is equal to itself alone.
 SAME = ("_Is_Eq", "_IsNot_NotEq")
 
 
@@ -155,7 +155,7 @@ def main() -> None:
     for change in random.Random(options.seed).sample(changes, options.count):
         path, line = change.module_path, change.start_pos[0]
         by_line = reached[str(path.resolve())]
-        # What an import runs concerns every test of the module.
+        # Every test of the module depends on code that its import runs.
         lines = statements(trees[path]).get(line, by_line)
         tests = set().union(*(by_line.get(at, ()) for at in lines))
         outcome = "survived" if tests else "not reached"

@@ -27,7 +27,7 @@ GLOBAL_BATCH = 16
 
 
 class Tokenizer:
-    """What the loader asks a tokenizer for."""
+    """The part of a tokenizer that the loader asks for."""
 
     eos_id = 0
 

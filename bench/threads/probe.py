@@ -21,7 +21,7 @@ _READER = {_DECODES, "decode_thread"}
 
 
 class Trace(NamedTuple):
-    """What the probe saw.
+    """The counts of the probe.
 
     Attributes:
         locks: Seconds in which a decode thread held a lock, as its only one, by name.

@@ -49,7 +49,7 @@ class EndedTokens:
         self._most_requests, self._seconds = most_requests, seconds
         self._served: Counter[int] = Counter()
         origin.allows = self._allows
-        # What users give as storage_options=; it pickles.
+        # Users give it as storage_options=; it pickles.
         self.function: Callable[[], Answer] = partial(issue, ledger, origin.url, seconds)
 
     @property

@@ -63,7 +63,7 @@ void Prefetcher::AskForAll() {
     if (steps->empty()) return;
     std::ranges::move(Plan(*steps), std::back_inserter(waiting_));
     if (--carried_steps_ > 0) continue;
-    // What is not read first after all is given up.
+    // Blocks that are not read first after all are given up.
     carried_.clear();
     carried_bytes_ = 0;
   }

@@ -39,7 +39,7 @@ struct StepPlace {
 // picture of a block's life. Thread-safe.
 class RemoteBlocks {
  public:
-  // What requests hold of the budget, and whether that has become less.
+  // The part of the budget that requests hold, and whether it has become less.
   struct Totals {
     std::atomic<int64_t> held_bytes = 0;    // asked for and not dropped yet
     std::atomic<int64_t> cached_bytes = 0;  // of these, out of the cache on disk
@@ -100,7 +100,7 @@ class RemoteBlocks {
     RemoteBlocks* table = nullptr;
     int64_t num_rows = 0;
   };
-  // What the task of a column holds until it has read its rows, or will not. Blocks that
+  // The task of a column holds it until it has read its rows, or will not. Blocks that
   // nobody holds any more are dropped then, and the fetch of such blocks is cancelled.
   // Null for a file that is in no store.
   using Handle = std::unique_ptr<Column, GiveBack>;
@@ -192,7 +192,7 @@ class RemoteBlocks {
   void End(std::shared_ptr<Request> request);
   void Keep(const std::shared_ptr<Request>& request);
 
-  // All are called under mutex_. What they put into `dropped` is freed without it.
+  // All are called under mutex_. The caller frees `dropped` without it.
   Step& StepAt(const StepPlace& place, size_t num_columns);
   void AddRows(Column* column, int64_t num_rows) const;
   void Use(Column* column, Blocks::value_type* block);

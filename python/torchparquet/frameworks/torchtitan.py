@@ -33,7 +33,7 @@ class ParquetDataLoader(BaseDataLoader):
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseDataLoader.Config):
-        """What to read.
+        """The data, and their order.
 
         Attributes:
             dataset_path: The `paths` of a `ParquetDataset`: a file, a folder, a pattern or a URL.

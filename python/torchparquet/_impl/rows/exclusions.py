@@ -44,7 +44,7 @@ def write_exclusions(path: str, listing: Listing, found: Mapping[str, set[int] |
 
 
 class Exclusions:
-    """What is left out of one data set."""
+    """The files and row groups that one data set leaves out."""
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
         """Read a file of exclusions; None for nothing."""

@@ -30,7 +30,7 @@ from torchparquet.errors import one_line
 OptionsFunction: TypeAlias = "Callable[[], tuple[Mapping[str, Any], float | None]]"
 Share: TypeAlias = "Callable[[str, Callable[[], bytes]], bytes]"
 
-# What a request is signed with must hold until the store has looked at it.
+# A request's credentials must hold until the store has looked at it.
 _SPARE_SECONDS = 60.0
 _LEAST_SECONDS = 1.0
 # In memory; other systems have no such folder, so each process asks for itself.
@@ -139,7 +139,7 @@ class Credentials:
 
     @property
     def remedy(self) -> str:
-        """What to do about a refusal; begins with a semicolon, "" if there is nothing to say."""
+        """The way out of a refusal; begins with a semicolon, "" if there is nothing to say."""
         given = self._given
         if self.can_renew:
             end = ""
