@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 import reprlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from torchparquet._impl.checks import checked_int, checked_word, plain_number
+from torchparquet._impl.checks import checked_int, checked_row, checked_word, plain_number
 
 # torch has few kernels for these dtypes, so their bits are moved as signed integers.
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
@@ -127,10 +126,7 @@ class Jagged:
             return _stretch(self, begin, max(begin, end))
         if isinstance(rows, Sequence) or (isinstance(rows, Tensor | np.ndarray) and rows.ndim):
             return self.select(rows)  # type: ignore[arg-type]
-        index, num_rows = operator.index(rows), len(self)
-        if not -num_rows <= index < num_rows:
-            raise IndexError(f"row must be in range({-num_rows}, {num_rows}); got {index}")
-        index %= num_rows
+        index = checked_row(rows, len(self))
         begin, end = self.offsets[index : index + 2].tolist()
         return _stretch(self.values, begin, end)
 

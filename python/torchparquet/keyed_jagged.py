@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from torchparquet._impl.checks import set_checked, shortened
+from torchparquet._impl.checks import checked_row, set_checked, shortened
 from torchparquet.jagged import Jagged
 
 
@@ -113,10 +112,7 @@ class KeyedJagged:
             return self.select(range(*rows.indices(len(self))))
         if isinstance(rows, Sequence) or (isinstance(rows, Tensor) and rows.ndim):
             return self.select(rows)  # type: ignore[arg-type]
-        index, num_rows = operator.index(rows), len(self)
-        if not -num_rows <= index < num_rows:
-            raise IndexError(f"row must be in range({-num_rows}, {num_rows}); got {index}")
-        return self.select([index])
+        return self.select([checked_row(rows, len(self))])
 
     def __iter__(self) -> Iterator[KeyedJagged]:
         """Iterate over the rows, each as ``k[i]`` returns it."""

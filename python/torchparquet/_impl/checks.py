@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, SupportsIndex, TypeVar
 
 import numpy as np
 
@@ -36,6 +37,14 @@ def checked_int(name: str, value: object, low: int, high: int, others: str = "")
     if value >= high:
         raise ValueError(f"{name} must be < {high}, got {value}")
     return int(value)
+
+
+def checked_row(row: SupportsIndex, num_rows: int) -> int:
+    """Return the number of a row, counted from the first; below 0 it counts from the end."""
+    index = operator.index(row)
+    if not -num_rows <= index < num_rows:
+        raise IndexError(f"row must be in range({-num_rows}, {num_rows}); got {index}")
+    return index % num_rows
 
 
 def optional_int(name: str, value: object, low: int, high: int) -> int | None:

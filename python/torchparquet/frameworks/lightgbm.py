@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence as Rows
 from typing import Any, SupportsIndex
 
@@ -11,6 +10,7 @@ from lightgbm import Sequence
 from numpy.typing import NDArray
 
 from torchparquet import ParquetDataset
+from torchparquet._impl.checks import checked_row
 from torchparquet.frameworks.trees import Passes, array_of
 
 
@@ -70,10 +70,7 @@ class ParquetSequence(Sequence):
         if not isinstance(rows, SupportsIndex):
             found = [self[row] for row in rows]
             return np.stack(found) if found else self._range(0, 0)
-        row = operator.index(rows)
-        if not -len(self) <= row < len(self):
-            raise IndexError(f"row must be in range({-len(self)}, {len(self)}); got {row}")
-        step, place = divmod(row % len(self), self.batch_size)
+        step, place = divmod(checked_row(rows, len(self)), self.batch_size)
         # Of any other dtype LightGBM takes no sample.
         features: NDArray[Any] = self._read(step)[place].astype(np.float64)
         return features
