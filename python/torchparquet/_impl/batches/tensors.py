@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch._C import _from_dlpack
 
-from torchparquet._impl.batches.fields import Field
+from torchparquet._impl.batches.fields import Field, PackedColumn
 from torchparquet._impl.native import FieldPlace, SlabPiece, cumulative_lengths, documents_of
 from torchparquet.errors import ListLengthError
 from torchparquet.jagged import Jagged
@@ -27,8 +27,6 @@ Items: TypeAlias = tuple[list[NDArray[np.int64]], NDArray[np.generic], NDArray[n
 ItemTensors: TypeAlias = tuple[list[Tensor], Tensor, Tensor | None]
 _ALIGNMENT_BYTES = 64
 
-# The lengths of packed documents without padding.
-_LENGTHS = "seqlens"
 # The marks of packed tokens, until they are boundaries.
 _MARKS = "<marks>"
 
@@ -92,7 +90,7 @@ class BatchViews:
         own = {span.name for span in spans}
         self._own_names = [name for name in names if name in own]
         self._own_names += [field.name for field in fields if field.weighs is not None]
-        marked = [(f.pack.boundaries, f.mask_names) for f in fields if f.pack and f.has_mask]
+        marked = [(f.pack, f.mask_names) for f in fields if f.pack and f.has_mask]
         self._packed = marked[0] if marked else None
         self._own_names += [_MARKS] if self._packed is not None else []
         self._names = None if self._own_names == list(names) else list(names)
@@ -165,7 +163,7 @@ class BatchViews:
             batch[name] = batch[name].view(num_rows, width)
         if self._packed is not None:
             packed, names = self._packed
-            found = _boundaries(batch.pop(_MARKS), packed, with_lengths=_LENGTHS in names)
+            found = _boundaries(batch.pop(_MARKS), packed)
             batch.update(zip(names, found, strict=True))
         weights: dict[str | None, Tensor] = {
             field.weighs: _values(field, of_field)
@@ -217,19 +215,19 @@ def _piece(dtype: torch.dtype, spans: Sequence[_Span]) -> SlabPiece:
     )
 
 
-def _boundaries(marks: Tensor, boundaries: str, *, with_lengths: bool) -> list[Any]:
+def _boundaries(marks: Tensor, pack: PackedColumn) -> list[Any]:
     """Return what a batch says of documents, in the order of `PackedColumn.names`.
 
     Of marks, uint8 `[B, L]`, bit 0 is a token, not padding, and bit 1 the first token of a
     document, or the first of the padding that belongs to none.
     """
     found: list[Any] = []
-    if boundaries in ("tokens", "both"):
+    if pack.boundaries in ("tokens", "both"):
         found += map(torch.from_numpy, documents_of(marks.numpy()))
-    if boundaries in ("cu_seqlens", "both"):
+    if pack.boundaries in ("cu_seqlens", "both"):
         cu_seqlens = cumulative_lengths(marks.numpy())
         found += [torch.from_numpy(cu_seqlens), int(np.diff(cu_seqlens).max())]
-        if with_lengths:
+        if pack.pad_documents_to > 1:
             is_token = marks.numpy().reshape(-1) & 1
             lengths = np.add.reduceat(is_token, cu_seqlens[:-1], dtype=np.int32)
             found.append(torch.from_numpy(lengths))
