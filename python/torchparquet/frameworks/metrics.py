@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from torchparquet._impl.metrics.read_metrics import Metrics
-from torchparquet._impl.reading.waits import bucket_end
+from torchparquet._impl.reading.waits import LENGTHS, bucket_end
 from torchparquet.frameworks import Source, source_of
 
 
@@ -104,7 +104,7 @@ _LEVELS = (
     *("num_threads", "batches_ready", "batches_in_flight", "max_batches_in_flight"),
     *("memory_bytes", "max_memory_bytes"),
 )
-_QUANTILES = ("wait_p50_seconds", "wait_p95_seconds", "wait_p99_seconds", "wait_max_seconds")
+_QUANTILES = tuple(f"wait_{name}" for name in LENGTHS)
 _DERIVED = ("rows_per_second", "wait_fraction", "python_seconds", *_QUANTILES)
 # Two buckets of `Waits` are one of Prometheus: as many series for each data set and rank.
 _BUCKETS_IN_ONE = 2

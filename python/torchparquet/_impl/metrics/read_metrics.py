@@ -11,7 +11,7 @@ from torch.utils.data import get_worker_info
 
 from torchparquet._impl.metrics.bottleneck import describe
 from torchparquet._impl.processors import num_own_processors
-from torchparquet._impl.reading.waits import Waits
+from torchparquet._impl.reading.waits import LENGTHS, Waits
 
 # In the order of `Manifest.excluded`.
 OF_DATA = ("files_excluded", "row_groups_excluded", "rows_excluded")
@@ -247,7 +247,7 @@ class Metrics:
         numbers = _numbers(self) | _numbers(self.ring)
         for name in ("rows_per_second", "wait_fraction", "python_seconds"):
             numbers[name] = getattr(self, name)
-        for name in ("p50_seconds", "p95_seconds", "p99_seconds", "max_seconds"):
+        for name in LENGTHS:
             numbers[f"wait_{name}"] = getattr(self.waits, name)
         if self.slowest is not None:
             numbers["slowest_rank"] = self.slowest.rank

@@ -10,6 +10,8 @@ from typing import Any
 _NUM_BUCKETS = 64
 _PER_OCTAVE = 2
 _FIRST_END = 1e-6  # seconds; the last bucket begins above half an hour
+# The lengths of `Waits` that metrics have as plain numbers.
+LENGTHS = ("p50_seconds", "p95_seconds", "p99_seconds", "max_seconds")
 
 
 def bucket_end(bucket: int) -> float:
