@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
+from tests.fixtures.parquet_files import write_numbered_documents
 from tests.frameworks.jobs.running import documented, run, torchrun
 
 pytest.importorskip("torchtitan")
@@ -36,13 +35,8 @@ class Tokenizer:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: Any) -> str:
     """Documents whose tokens all differ, in row groups of 50."""
-    ends = np.cumsum(LENGTHS)
-    tokens = [np.arange(end - length, end) for end, length in zip(ends, LENGTHS, strict=True)]
-    answers = [document % 2 == 0 for document in tokens]
     folder = tmp_path_factory.mktemp("titan")
-    pq.write_table(
-        pa.table({"tokens": tokens, "answers": answers}), folder / "a.parquet", row_group_size=50
-    )
+    write_numbered_documents(folder / "a.parquet", LENGTHS, row_group_size=50)
     return str(folder)
 
 
