@@ -215,19 +215,23 @@ JaggedMemory::JaggedMemory(std::vector<double> row_bytes, int64_t max_bytes,
   for (size_t i = 0; i < row_bytes.size(); ++i) row_bytes_[i] = row_bytes[i];
 }
 
-namespace {
-
-// Some more, so that rows slightly longer than earlier ones need no growth.
-constexpr double kMargin = 1.125;
-
-}  // namespace
+// A sink with room for about so many rows of consecutive columns.
+SinkPool::Lease JaggedMemory::AcquireValues(int64_t first_column, int64_t num_columns,
+                                            int64_t num_rows) {
+  // Some more, so that rows slightly longer than earlier ones need no growth.
+  constexpr double kMargin = 1.125;
+  double row_bytes = 0;
+  for (int64_t i = 0; i < num_columns; ++i) {
+    row_bytes += row_bytes_[static_cast<size_t>(first_column + i)].load();
+  }
+  const double likely = row_bytes * static_cast<double>(num_rows) * kMargin;
+  return pool_->Acquire(static_cast<int64_t>(std::min(likely, 0x1p62)));
+}
 
 JaggedItems JaggedMemory::Begin(int64_t column, int64_t num_rows, int64_t num_offsets,
                                 bool has_valid) {
-  const double likely = row_bytes_[static_cast<size_t>(column)].load() *
-                        static_cast<double>(num_rows) * kMargin;
   JaggedItems items;
-  items.values = pool_->Acquire(static_cast<int64_t>(std::min(likely, 0x1p62)));
+  items.values = AcquireValues(column, 1, num_rows);
   for (int64_t i = 1; i < num_offsets; ++i) items.starts.push_back(pool_->Acquire(0));
   if (has_valid) items.valid = pool_->Acquire(0);
   items.num_items.assign(static_cast<size_t>(num_offsets), 0);
@@ -236,13 +240,8 @@ JaggedItems JaggedMemory::Begin(int64_t column, int64_t num_rows, int64_t num_of
 
 JaggedItems JaggedMemory::BeginKeyed(int64_t first_column, int64_t num_columns,
                                      int64_t num_rows) {
-  double row_bytes = 0;
-  for (int64_t i = 0; i < num_columns; ++i) {
-    row_bytes += row_bytes_[static_cast<size_t>(first_column + i)].load();
-  }
-  const double likely = row_bytes * static_cast<double>(num_rows) * kMargin;
   JaggedItems items;
-  items.values = pool_->Acquire(static_cast<int64_t>(std::min(likely, 0x1p62)));
+  items.values = AcquireValues(first_column, num_columns, num_rows);
   items.starts.push_back(pool_->Acquire((num_columns + 1) * kOffsetBytes));
   std::memset(items.starts.front()->Extend(kOffsetBytes), 0, kOffsetBytes);
   items.num_items = {0};

@@ -126,10 +126,10 @@ void CheckSize(const JaggedField& field);
 // there. Throws Error(kValuesTooLarge) if they hold more than they may.
 JaggedItems JoinParts(JaggedField field);
 
-// Appends the values of column number `index` of a keyed field, of a batch of `num_rows`
-// rows, to `items`, and replaces its offsets by its lengths. The lengths of all columns
-// stand together, from the offsets of the first on. Columns come in order, since these
-// take the place of offsets. Throws Error(kListLength) if a length is beyond int32.
+// Appends the values of the next column of a keyed field to `items`, and writes its
+// lengths. Those of all columns stand together, from `LengthsOf` on, so columns come in
+// order: lengths take the place of offsets. Throws Error(kListLength) if a length is
+// beyond int32.
 void JoinColumn(JaggedColumn column, int32_t* lengths, JaggedItems* items);
 
 // The place of the lengths of a keyed field.
@@ -173,6 +173,9 @@ class JaggedMemory {
   const std::shared_ptr<SinkPool>& pool() const { return pool_; }
 
  private:
+  SinkPool::Lease AcquireValues(int64_t first_column, int64_t num_columns,
+                                int64_t num_rows);
+
   // By column. Threads read and write without order, since these are estimates.
   std::vector<std::atomic<double>> row_bytes_;
   std::atomic<int64_t> num_bytes_{0};
