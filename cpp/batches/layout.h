@@ -24,6 +24,8 @@ struct FieldSpec {
   bool is_keyed = false;        // `width` columns of variable length, one after the other
   int64_t weighs = -1;          // of a keyed field: the field whose lengths it has too
 
+  // Likely bytes of a row's items, of one column.
+  double column_row_bytes() const { return row_bytes / static_cast<double>(width); }
   // The columns of variable length.
   int64_t num_jagged() const { return num_offsets > 0 ? width : 0; }
 };

@@ -17,9 +17,7 @@ namespace {
 
 // Bytes of a row of one of the field's columns.
 double LikelyRowBytes(const FieldSpec& field) {
-  if (field.num_offsets > 0) {
-    return field.row_bytes / static_cast<double>(field.width) + sizeof(int64_t);
-  }
+  if (field.num_offsets > 0) return field.column_row_bytes() + sizeof(int64_t);
   return static_cast<double>(field.cell_items * field.item_bytes);
 }
 
@@ -166,7 +164,7 @@ std::vector<double> RowBytes(const ReaderSpec& spec) {
   std::vector<double> row_bytes;
   for (const FieldSpec& field : spec.fields) {
     row_bytes.insert(row_bytes.end(), static_cast<size_t>(field.num_jagged()),
-                     field.row_bytes / static_cast<double>(field.width));
+                     field.column_row_bytes());
   }
   return row_bytes;
 }
