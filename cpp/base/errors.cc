@@ -180,9 +180,13 @@ Error Error::WithValue(int64_t value) const {
   return error;
 }
 
-Error Error::Unshared() const {
+Error Error::Unshared() const noexcept {
   Error error = *this;
-  static_cast<std::runtime_error&>(error) = std::runtime_error(what());
+  try {
+    static_cast<std::runtime_error&>(error) = std::runtime_error(what());
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
+    // A shared message is told as well.
+  }
   return error;
 }
 

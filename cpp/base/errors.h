@@ -50,9 +50,9 @@ class Error : public std::runtime_error {
   // that the reader was asked for; -1 if it is unknown.
   int64_t value() const { return value_; }
   Error WithValue(int64_t value) const;
-  // A copy with a message of its own. Copies share theirs, and ThreadSanitizer does not
-  // see how the C++ library counts them.
-  Error Unshared() const;
+  // A copy with a message of its own if there is memory for one. Copies share theirs, and
+  // ThreadSanitizer does not see how the C++ library counts them.
+  Error Unshared() const noexcept;
   // True if the message names a place.
   bool is_placed() const { return is_placed_; }
 
