@@ -150,6 +150,7 @@ void RemoteBlocks::Return(Column* column, int64_t num_rows) noexcept {
       Leave(column, place, &dropped);
     }
   }
+  Refresh(column);
   if (--column->step->num_uses == 0) ended = steps_.extract(column->step->place);
 }
 
@@ -368,11 +369,11 @@ RemoteBlocks::Step& RemoteBlocks::StepAt(const StepPlace& place, size_t num_colu
   return step;
 }
 
-void RemoteBlocks::AddRows(Column* column, int64_t num_rows) const {
+// Refresh the column once it uses or has left the blocks of those rows.
+void RemoteBlocks::AddRows(Column* column, int64_t num_rows) {
   const bool had_rows = column->rows_left != 0;
   column->rows_left += num_rows;
   column->step->num_uses += int{column->rows_left != 0} - int{had_rows};
-  Refresh(column);
 }
 
 void RemoteBlocks::Use(Column* column, Blocks::value_type* block) {

@@ -194,7 +194,7 @@ class RemoteBlocks {
 
   // All are called under mutex_. The caller frees `dropped` without it.
   Step& StepAt(const StepPlace& place, size_t num_columns);
-  void AddRows(Column* column, int64_t num_rows) const;
+  static void AddRows(Column* column, int64_t num_rows);
   void Use(Column* column, Blocks::value_type* block);
   void Leave(Column* column, const Place& place, Blocks* dropped);
   void DropIfFree(Blocks::iterator block, Blocks* dropped);

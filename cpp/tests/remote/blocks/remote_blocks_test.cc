@@ -3,9 +3,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -157,6 +159,26 @@ TEST_CASE("a column is ready when the last of its blocks is there") {
       CHECK(RemoteBlocks::IsReady(late[column]) == (i >= 3 * (column + 1)));
     }
     if (i < blocks.size()) setting.origin->Bring(i);
+  }
+}
+
+// Tasks look without the table's lock.
+TEST_CASE("a column is not ready while its blocks are planned") {
+  const Setting setting;
+  for (int64_t number = 0; number < 2000; ++number) {
+    const StepPlace step{.row_group = number};
+    const auto handles = setting.Open(step);
+    std::atomic<bool> is_planned = false;
+    std::atomic<bool> was_ready = false;
+    std::thread task([&] {
+      while (!is_planned) {
+        if (RemoteBlocks::IsReady(handles[0])) was_ready = true;
+      }
+    });
+    setting.Want(step);
+    is_planned = true;
+    task.join();
+    REQUIRE_FALSE(was_ready);
   }
 }
 
