@@ -175,7 +175,7 @@ void FinishTask(ReaderState* state, DecodeTask* task) {
 //   room for the next chunk or window                       -> opens it
 //   a task that shares one: dearer than opening             -> returns it
 //   no task is left, and no chunk will come                 -> null
-//   tasks lack bytes that may be asked for                  -> asks, without the lock
+//   there may be room for more bytes                        -> asks, without the lock
 //   none of these                                           -> waits for a change
 //
 // After all but null and a task, it looks again from the top: other threads have had the
@@ -206,7 +206,7 @@ std::unique_ptr<DecodeTask> NextTask(ReaderState* state, TimedLock* lock,
     const bool for_bytes = AwaitsBytes(*state);
     // If a call is under way, its end wakes this thread, which then looks for room
     // itself.
-    if (for_bytes && !state->prefetcher->is_asking() &&
+    if (state->prefetcher != nullptr && !state->prefetcher->is_asking() &&
         state->prefetcher->may_advance()) {
       lock->Unlock();
       state->prefetcher->Advance();

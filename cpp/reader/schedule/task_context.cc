@@ -108,8 +108,10 @@ ReadStep StepWithRows(const ReaderSpec& spec, const Chunk& chunk) {
 }
 
 bool MayAwaitBytes(const TaskContext& context, int64_t num_running) {
-  return context.prefetcher == nullptr ||
-         (num_running == 0 && context.prefetcher->is_idle());
+  if (context.prefetcher == nullptr) return true;
+  // In this order: room is told of before the end of the fetch that makes it.
+  return num_running == 0 && context.prefetcher->is_idle() &&
+         !context.prefetcher->may_advance();
 }
 
 std::vector<RemoteBlocks::Handle> OpenHandles(const TaskContext& context,

@@ -33,8 +33,8 @@ RemoteBlocks::Request::~Request() {
   if (totals != nullptr) {
     totals->held_bytes -= fetch->range().num_bytes;
     if (is_cached) totals->cached_bytes -= fetch->range().num_bytes;
-    if (!is_over) --totals->num_in_flight;
     totals->may_have_room = true;
+    if (!is_over) --totals->num_in_flight;
   }
   if (fetch->is_over()) return;
   try {
@@ -295,10 +295,12 @@ void RemoteBlocks::End(std::shared_ptr<Request> request) {
         Refresh(column);
       }
     }
-    // After the columns: where nothing is in flight, all of them know it.
-    if (request->totals != nullptr) --totals_->num_in_flight;
+    // After the columns, and after the room: where nothing is in flight, all know it.
+    if (request->totals != nullptr) {
+      totals_->may_have_room = true;
+      --totals_->num_in_flight;
+    }
   }
-  if (request->totals != nullptr) totals_->may_have_room = true;
   Keep(request);
   request.reset();  // there is room before anybody is told
   if (signal_->on_change) signal_->on_change();
