@@ -71,6 +71,18 @@ inline Error CorruptFile(std::string_view message) {
 // The failure of a thread to begin, for which the system or the process had no memory.
 Error NoThread(const std::exception& cause);
 
+// Calls `read`, which reads values in parts and counts those of parts before in `done`.
+// An error about a value of a part becomes one about a value of all.
+template <typename Read>
+void ReadParts(const int64_t& done, Read read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    if (error.value() < 0) throw;
+    throw error.WithValue(done + error.value());
+  }
+}
+
 // Returns `text` as printable ASCII: other bytes become \xNN, and text longer than
 // `max_length` is cut. File content may reach a message, so no byte of it is trusted to
 // be UTF-8.

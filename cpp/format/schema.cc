@@ -217,9 +217,10 @@ std::vector<int16_t> ElementLevels(const std::vector<SchemaNode>& path) {
 }  // namespace
 
 std::optional<kernels::Conversion> LeafColumn::ConversionTo(
-    kernels::Dtype to, int64_t unit_nanoseconds) const {
+    kernels::Dtype to, int64_t unit_nanoseconds,
+    std::shared_ptr<const kernels::Transform> transform) const {
   if (dtype.empty() && !holds_nulls()) return std::nullopt;
-  return kernels::Conversion::Find(stored, to, unit_nanoseconds);
+  return kernels::Conversion::Find(stored, to, unit_nanoseconds, std::move(transform));
 }
 
 std::vector<std::string> LeafColumn::dtypes() const {

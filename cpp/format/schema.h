@@ -52,10 +52,11 @@ struct LeafColumn {
     return static_cast<int64_t>(element_levels.size()) + is_bytes();
   }
 
-  // Nothing if the column is not covered, the dtype or the unit does not fit, or values
-  // differ in length.
-  std::optional<kernels::Conversion> ConversionTo(kernels::Dtype to,
-                                                  int64_t unit_nanoseconds = 0) const;
+  // Nothing if the column is not covered, the dtype, the unit or the transform does not
+  // fit, or values differ in length.
+  std::optional<kernels::Conversion> ConversionTo(
+      kernels::Dtype to, int64_t unit_nanoseconds = 0,
+      std::shared_ptr<const kernels::Transform> transform = nullptr) const;
   // The names of the dtypes that the column can be read as.
   std::vector<std::string> dtypes() const;
 

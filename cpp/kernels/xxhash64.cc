@@ -25,10 +25,11 @@ uint64_t Round(uint64_t lane, uint64_t word) {
 }
 
 // Takes stripes of four words off the front.
-uint64_t HashStripes(std::span<const uint8_t>* bytes) {
+uint64_t HashStripes(std::span<const uint8_t>* bytes, uint64_t seed) {
   constexpr size_t kStripe = 32;
-  if (bytes->size() < kStripe) return kPrime5;
-  std::array<uint64_t, 4> lanes = {kPrime1 + kPrime2, kPrime2, 0, 0 - kPrime1};
+  if (bytes->size() < kStripe) return seed + kPrime5;
+  std::array<uint64_t, 4> lanes = {seed + kPrime1 + kPrime2, seed + kPrime2, seed,
+                                   seed - kPrime1};
   for (; bytes->size() >= kStripe; *bytes = bytes->subspan(kStripe)) {
     for (size_t i = 0; i < 4; ++i) {
       lanes[i] = Round(lanes[i], Load<uint64_t>(bytes->subspan(8 * i)));
@@ -42,9 +43,9 @@ uint64_t HashStripes(std::span<const uint8_t>* bytes) {
 
 }  // namespace
 
-uint64_t XxHash64(std::span<const uint8_t> bytes) {
+uint64_t XxHash64(std::span<const uint8_t> bytes, uint64_t seed) {
   const size_t num_bytes = bytes.size();
-  uint64_t hash = HashStripes(&bytes) + num_bytes;
+  uint64_t hash = HashStripes(&bytes, seed) + num_bytes;
   for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
     hash = std::rotl(hash ^ Round(0, Load<uint64_t>(bytes)), 27) * kPrime1 + kPrime4;
   }

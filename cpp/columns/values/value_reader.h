@@ -40,18 +40,6 @@ class ValueReader {
   virtual bool may_refuse() const { return false; }
 };
 
-// Calls `read`, which reads values in parts and counts those of parts before in `done`.
-// An error about a value of a part becomes one about a value of all.
-template <typename Read>
-void ReadParts(const int64_t& done, Read read) {
-  try {
-    read();
-  } catch (const Error& error) {
-    if (error.value() < 0) throw;
-    throw error.WithValue(done + error.value());
-  }
-}
-
 // Reads values as they are stored: for each value the bytes that a conversion takes. The
 // output of Read is aligned for numbers of that size.
 using StoredReader = ValueReader<uint8_t>;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "base/errors.h"
 #include "kernels/values/decimal.h"
 #include "kernels/values/float_formats.h"
+#include "kernels/values/transform.h"
 
 namespace torchparquet::kernels {
 namespace {
@@ -470,9 +472,33 @@ std::optional<Dtype> DtypeOfName(std::string_view name) {
   return std::nullopt;
 }
 
+struct Conversion::Transformed {
+  Conversion first;
+  std::shared_ptr<const Transform> transform;
+  Conversion last;
+
+  // Block by block in the L1 cache.
+  void Convert(const uint8_t* in, int64_t num_values, uint8_t* out) const {
+    std::array<uint64_t, 512> block;
+    auto* bytes = reinterpret_cast<uint8_t*>(block.data());
+    int64_t done = 0;
+    ReadParts(done, [&] {
+      while (done < num_values) {
+        const int64_t count = std::min(num_values - done, std::ssize(block));
+        first.Convert(in + done * first.stored_bytes(), count, bytes);
+        transform->Apply(std::span(block).first(static_cast<size_t>(count)));
+        last.Convert(bytes, count, out + done * last.out_bytes());
+        done += count;
+      }
+    });
+  }
+};
+
 void Conversion::Convert(const uint8_t* in, int64_t num_values, uint8_t* out) const {
   if (num_values == 0) return;
-  if (function_ == nullptr) {
+  if (transformed_ != nullptr) {
+    transformed_->Convert(in, num_values, out);
+  } else if (function_ == nullptr) {
     CopyBytes(type_, in, num_values, out);
   } else {
     function_(type_, in, num_values, out);
@@ -480,8 +506,26 @@ void Conversion::Convert(const uint8_t* in, int64_t num_values, uint8_t* out) co
 }
 
 std::optional<Conversion> Conversion::Find(const StoredType& type, Dtype dtype,
-                                           int64_t unit_nanoseconds) {
+                                           int64_t unit_nanoseconds,
+                                           std::shared_ptr<const Transform> transform) {
   if (type.stored == Stored::kBytes) return std::nullopt;
+  if (transform != nullptr && type.stored != Stored::kNull) {
+    const bool is_unsigned = type.stored == Stored::kUInt64;
+    const Dtype taken = !transform->is_hash() ? Dtype::kFloat64
+                        : is_unsigned         ? Dtype::kUInt64
+                                              : Dtype::kInt64;
+    const auto first = Find(type, taken, unit_nanoseconds);
+    const bool makes_integers = transform->makes_integers();
+    const auto last = makes_integers
+                          ? Find({.stored = Stored::kInt64, .num_bytes = 8}, dtype)
+                          : Find({.stored = Stored::kFloat64, .num_bytes = 8}, dtype);
+    if (!first || !last) return std::nullopt;
+    Conversion whole = *first;
+    whole.out_bytes_ = last->out_bytes();
+    whole.transformed_ = std::make_shared<const Transformed>(
+        Transformed{*first, std::move(transform), *last});
+    return whole;
+  }
   const auto column = static_cast<size_t>(dtype);
   if (unit_nanoseconds > 0 && type.stored != Stored::kNull &&
       type.nanoseconds != unit_nanoseconds) {

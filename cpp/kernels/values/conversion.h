@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -79,6 +80,8 @@ auto ForItemBytes(int64_t item_bytes, Make make) {
   }
 }
 
+class Transform;
+
 // Converts stored bytes to bit patterns of a dtype.
 class Conversion {
  public:
@@ -86,16 +89,18 @@ class Conversion {
   // bool. Integers become other integers if they fit. Any number becomes a float, rounded
   // as by torch's Tensor.to. Decimals become floats or, as int64, their unscaled value.
   // With a unit, values are points in time or durations and become int64 of that unit,
-  // exactly, or floats.
-  static std::optional<Conversion> Find(const StoredType& type, Dtype dtype,
-                                        int64_t unit_nanoseconds = 0);
+  // exactly, or floats. With a transform, values go through it on the way, if it takes
+  // them and what it makes becomes the dtype.
+  static std::optional<Conversion> Find(
+      const StoredType& type, Dtype dtype, int64_t unit_nanoseconds = 0,
+      std::shared_ptr<const Transform> transform = nullptr);
 
   int64_t stored_bytes() const { return type_.num_bytes; }
   int64_t out_bytes() const { return out_bytes_; }
   // True if a value becomes several items.
   bool is_cell() const { return type_.stored == Stored::kFixedBytes; }
   // True if the output bytes are the stored bytes.
-  bool is_copy() const { return function_ == nullptr; }
+  bool is_copy() const { return function_ == nullptr && transformed_ == nullptr; }
 
   // True if a value may be refused, as Convert tells.
   bool may_refuse() const { return may_refuse_; }
@@ -115,10 +120,13 @@ class Conversion {
         function_(function),
         may_refuse_(may_refuse) {}
 
+  struct Transformed;  // to 64 bits, transformed, to the dtype
+
   StoredType type_;
   int64_t out_bytes_;
   Function function_;
   bool may_refuse_;
+  std::shared_ptr<const Transformed> transformed_;  // null: `function_` does it all
 };
 
 // The dtypes that the stored type converts to.
