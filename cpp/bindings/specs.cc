@@ -8,9 +8,12 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,6 +23,7 @@
 #include "kernels/packing/boundaries.h"
 #include "kernels/packing/packer.h"
 #include "kernels/shuffle/permutation.h"
+#include "kernels/values/transform.h"
 #include "kernels/xxhash64.h"
 #include "reader/plan/reader_spec.h"
 #include "reader/plan/selections.h"
@@ -149,6 +153,26 @@ ReaderSpec MakeReaderSpec(
                      .rows_are_packed = rows_are_packed});
 }
 
+kernels::Transform MakeTransform(
+    const std::vector<std::tuple<std::string, double, double>>& steps,
+    std::optional<std::vector<double>> borders, bool counts_equal, int64_t num_buckets,
+    uint64_t seed) {
+  using Step = kernels::Transform::Step;
+  const auto step = [](const auto& described) -> Step {
+    const auto& [kind, first, second] = described;
+    if (kind == "clip") return {Step::Kind::kClip, first, second};
+    if (kind == "log1p") return {Step::Kind::kLog1p};
+    if (kind == "scale") return {Step::Kind::kScale, first, second};
+    throw py::value_error("no such step: " + kind);
+  };
+  kernels::Transform::Parts parts{.borders = std::move(borders),
+                                  .counts_equal = counts_equal,
+                                  .num_buckets = num_buckets,
+                                  .seed = seed};
+  std::ranges::transform(steps, std::back_inserter(parts.steps), step);
+  return kernels::Transform(std::move(parts));
+}
+
 PackRequest MakePackRequest(int64_t length, const std::string& strategy,
                             bool has_separator, int64_t window_documents,
                             int64_t multiple_of, uint64_t separator_bits,
@@ -231,12 +255,40 @@ void BindSpecs(py::module_& m) {
            py::arg("has_valid"), py::arg("valid_items"), py::arg("num_offsets"),
            py::arg("has_item_valid"), py::arg("row_bytes"), py::arg("is_keyed"),
            py::arg("weighs"));
+  py::class_<kernels::Transform, std::shared_ptr<kernels::Transform>>(m, "Transform")
+      .def(py::init(&MakeTransform), py::kw_only(), py::arg("steps"), py::arg("borders"),
+           py::arg("counts_equal"), py::arg("num_buckets"), py::arg("seed"))
+      // Of the bits of int64 or float64.
+      .def(
+          "apply",
+          [](const kernels::Transform& transform, const Uint64Array& bits) {
+            py::array_t<uint64_t> words(bits.size());
+            const std::span<uint64_t> out(words.mutable_data(),
+                                          static_cast<size_t>(words.size()));
+            std::ranges::copy(SpanOf(bits), out.begin());
+            WithoutGil([&] { transform.Apply(out); });
+            return words;
+          },
+          py::arg("bits"))
+      .def(
+          "bucket_of",
+          [](const kernels::Transform& transform, const py::bytes& value) {
+            const std::string_view text = value;
+            // Bytes are held as characters.
+            return transform.BucketOf(
+                {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+          },
+          py::arg("value"));
   py::class_<Vocabulary, std::shared_ptr<Vocabulary>>(m, "Vocabulary")
       .def(py::init([](const std::vector<py::bytes>& words, int64_t unknown_code) {
              return std::make_shared<Vocabulary>(
                  std::vector<std::string>(words.begin(), words.end()), unknown_code);
            }),
-           py::arg("words"), py::arg("unknown_code"));
+           py::arg("words"), py::arg("unknown_code"))
+      .def(py::init([](std::shared_ptr<kernels::Transform> hash) {
+             return std::make_shared<Vocabulary>(std::move(hash));
+           }),
+           py::arg("hash"));
   py::class_<PackRequest>(m, "PackRequest")
       .def(py::init(&MakePackRequest), py::kw_only(), py::arg("length"),
            py::arg("strategy"), py::arg("has_separator"), py::arg("window_documents"),
@@ -248,6 +300,7 @@ void BindSpecs(py::module_& m) {
               [](std::string path, std::vector<std::string> kinds,
                  const std::string& dtype, int64_t cell_items, int64_t num_offsets,
                  int64_t list_length,
+                 std::optional<std::shared_ptr<kernels::Transform>> transform,
                  std::optional<std::shared_ptr<Vocabulary>> vocabulary, int64_t field,
                  int64_t element, bool nulls_are_errors, uint64_t fill_bits,
                  std::optional<uint64_t> default_bits,
@@ -271,6 +324,7 @@ void BindSpecs(py::module_& m) {
                                 .lengths_only = lengths_only,
                                 .is_scalar = is_scalar,
                                 .null_rows_are_empty = null_rows_are_empty,
+                                .transform = std::move(transform).value_or(nullptr),
                                 .vocabulary = std::move(vocabulary).value_or(nullptr),
                                 .default_bits = default_bits,
                                 .default_bytes = TextOf(default_bytes),
@@ -286,12 +340,12 @@ void BindSpecs(py::module_& m) {
               }),
           py::kw_only(), py::arg("path"), py::arg("kinds"), py::arg("dtype"),
           py::arg("cell_items"), py::arg("num_offsets"), py::arg("list_length"),
-          py::arg("vocabulary"), py::arg("field"), py::arg("element"),
-          py::arg("nulls_are_errors"), py::arg("fill_bits"), py::arg("default_bits"),
-          py::arg("default_bytes"), py::arg("default_items"), py::arg("unit_nanoseconds"),
-          py::arg("missing_is_null"), py::arg("file_bits"), py::arg("stored_paths"),
-          py::arg("path_of_file"), py::arg("pack"), py::arg("lengths_only"),
-          py::arg("is_scalar"), py::arg("null_rows_are_empty"));
+          py::arg("transform"), py::arg("vocabulary"), py::arg("field"),
+          py::arg("element"), py::arg("nulls_are_errors"), py::arg("fill_bits"),
+          py::arg("default_bits"), py::arg("default_bytes"), py::arg("default_items"),
+          py::arg("unit_nanoseconds"), py::arg("missing_is_null"), py::arg("file_bits"),
+          py::arg("stored_paths"), py::arg("path_of_file"), py::arg("pack"),
+          py::arg("lengths_only"), py::arg("is_scalar"), py::arg("null_rows_are_empty"));
   py::class_<RowGroups, std::shared_ptr<RowGroups>>(m, "RowGroups")
       .def(py::init(&MakeRowGroups), py::kw_only(), py::arg("file"), py::arg("in_file"),
            py::arg("first_row"), py::arg("num_sequences"), py::arg("are_selected"));

@@ -14,6 +14,7 @@
 #include "format/schema.h"
 #include "kernels/packing/packer.h"
 #include "kernels/values/conversion.h"
+#include "kernels/values/transform.h"
 
 namespace torchparquet {
 
@@ -45,6 +46,7 @@ struct ColumnRequest {
   bool is_scalar = false;
   // A row that is null has no value, whatever becomes of other nulls.
   bool null_rows_are_empty = false;
+  std::shared_ptr<const kernels::Transform> transform = nullptr;  // of numbers
   // If set, strings become their numbers in it; else they stay strings.
   std::shared_ptr<const Vocabulary> vocabulary = nullptr;
   // The value in every row of a file without the column. Without it, all rows are null

@@ -16,7 +16,8 @@ std::unique_ptr<PageValues<Out>> MakeRequestedValues(const ParquetFile& file,
   if (described.is_bytes() && column.vocabulary != nullptr) {
     return MakeCodeValues<Out>(column.vocabulary, column.max_page_bytes, buffers);
   }
-  const auto conversion = described.ConversionTo(column.dtype, column.unit_nanoseconds);
+  const auto conversion =
+      described.ConversionTo(column.dtype, column.unit_nanoseconds, column.transform);
   if (!conversion) {
     throw Error(ErrorKind::kInvalidArgument,
                 "column of kind " + described.kind + " cannot be read as " +

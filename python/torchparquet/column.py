@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from torchparquet._impl.checks import (
 )
 from torchparquet._impl.files.footers.leaf import DTYPES
 from torchparquet._impl.files.schemas import NANOSECONDS
+from torchparquet.features import Transform, Transforms, num_results, transforms_by_source
 
 Nulls = Literal["error", "nan", "mask", "empty"] | int | float | bool | None
 
@@ -85,6 +87,12 @@ class Column:
         weights: For a `KeyedJagged`: the F columns of the weights of its values, in step with
             ``source``, read as float32. Each list must be as long as that of values; a scalar is
             a list of one. A list of weights that is null is empty, a null in it raises.
+        transform: One of `torchparquet.features` or several in order, applied to each value on
+            decode threads: `Clip`, `Log1p`, `Scale` and, last, `Bucketize` take numbers; `Hash`, by
+            itself, takes integers, strings and binary. ``dtype`` is that of the result: float32, or
+            int64 for buckets, unless it is given. Values of ``default`` and partition keys are
+            transformed; what ``nulls`` puts in place of a null is not. A tensor of several columns
+            takes a mapping too, from column to its transforms; it is stored as pairs.
     """
 
     source: str | Sequence[str] | None = None
@@ -99,6 +107,7 @@ class Column:
     on_error: Literal["raise", "flag"] = "raise"
     unit: Literal["s", "ms", "us", "ns"] | None = None
     weights: Sequence[str] | None = None
+    transform: Transform | Sequence[Transform] | Mapping[str, Any] | tuple[Any, ...] | None = None
 
     def __post_init__(self) -> None:
         """Check the arguments and give them one form."""
@@ -123,6 +132,8 @@ class Column:
             set_checked(self, length=length)
         if self.weights is not None:
             self._check_weights()
+        if self.transform is not None:
+            self._check_transform()
         if self.unit is not None:
             self._check_unit()
         if self.decode is not None:
@@ -143,11 +154,45 @@ class Column:
             )
         set_checked(self, weights=weights)
 
+    def _check_transform(self) -> None:
+        sources = self.source if isinstance(self.source, tuple) else ()
+        transforms: Any = transforms_by_source(self.transform, sources)
+        set_checked(self, transform=transforms)
+        if self.vocab is not None or self.decode is not None:
+            raise ValueError("transform goes neither with vocab nor with decode")
+        by_name = dict(transforms) if self._transforms_have_names else {"": transforms}
+        buckets = [num_results(one) for one in by_name.values()]
+        if None in buckets and len(set(buckets)) > 1:
+            raise ValueError(
+                "transforms of one tensor must all end in buckets, or none of them; read the "
+                f"others as a tensor of their own: {shortened(list(map(repr, by_name)))}"
+            )
+        kind = "float" if None in buckets else "int"
+        dtype = str(self.dtype or ("float32" if kind == "float" else "int64"))
+        set_checked(self, dtype=dtype)
+        if kind not in dtype:
+            raise ValueError(f"what transform makes needs a dtype of {kind}s; got dtype={dtype!r}")
+        most = max(one or 0 for one in buckets)
+        if most > _num_values(dtype):
+            raise ValueError(f"{most} buckets do not fit dtype={dtype!r}; leave it out for int64")
+
+    @property
+    def _transforms_have_names(self) -> bool:
+        return isinstance(self.transform, tuple) and isinstance(self.transform[0], tuple)
+
+    def transforms_of(self, source: str) -> Transforms:
+        """Return the transforms of one of the columns; none if it is read as it is."""
+        found: Any = self.transform or ()
+        if found and self._transforms_have_names:
+            found = dict(found).get(source, ())
+        transforms: Transforms = found
+        return transforms
+
     def _check_unit(self) -> None:
         checked_word("unit", self.unit, NANOSECONDS, " or None")
         if self.dtype is None:
             set_checked(self, dtype="int64")
-        elif self.dtype != "int64" and "float" not in str(self.dtype):
+        elif self.transform is None and self.dtype != "int64" and "float" not in str(self.dtype):
             raise ValueError(f"times of a unit are int64 or floats; got dtype={self.dtype!r}")
         if self.vocab is not None or self.decode is not None:
             raise ValueError("unit goes neither with vocab nor with decode")
@@ -198,6 +243,12 @@ class Column:
         if self.vocab is None or self.vocab == "auto":
             return None
         return tuple(word.encode() if isinstance(word, str) else word for word in self.vocab)
+
+
+def _num_values(dtype: str) -> float:
+    """Return the number of values from 0 on that a dtype has."""
+    is_signed = dtype.startswith("int")
+    return math.inf if "float" in dtype else 2 ** (int(dtype.strip("uint")) - is_signed)
 
 
 def nulls_by_name(nulls: Nulls | Mapping[str, Nulls]) -> dict[str, Nulls]:

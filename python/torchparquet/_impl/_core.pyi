@@ -29,6 +29,7 @@ __all__: list[str] = [
     "Selections",
     "Share",
     "SlabPiece",
+    "Transform",
     "Vocabulary",
     "await_gloo_threads",
     "begin_iteration",
@@ -222,12 +223,36 @@ class FieldSpec:
         weighs: typing.SupportsInt | typing.SupportsIndex,
     ) -> None: ...
 
+class Transform:
+    def __init__(
+        self,
+        *,
+        steps: collections.abc.Sequence[
+            tuple[
+                str,
+                typing.SupportsFloat | typing.SupportsIndex,
+                typing.SupportsFloat | typing.SupportsIndex,
+            ]
+        ],
+        borders: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex] | None,
+        counts_equal: bool,
+        num_buckets: typing.SupportsInt | typing.SupportsIndex,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def apply(
+        self, bits: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64]
+    ) -> numpy.typing.NDArray[numpy.uint64]: ...
+    def bucket_of(self, value: bytes) -> int: ...
+
 class Vocabulary:
+    @typing.overload
     def __init__(
         self,
         words: collections.abc.Sequence[bytes],
         unknown_code: typing.SupportsInt | typing.SupportsIndex,
     ) -> None: ...
+    @typing.overload
+    def __init__(self, hash: Transform) -> None: ...
 
 class PackRequest:
     def __init__(
@@ -255,6 +280,7 @@ class ColumnSpec:
         cell_items: typing.SupportsInt | typing.SupportsIndex,
         num_offsets: typing.SupportsInt | typing.SupportsIndex,
         list_length: typing.SupportsInt | typing.SupportsIndex,
+        transform: Transform | None,
         vocabulary: Vocabulary | None,
         field: typing.SupportsInt | typing.SupportsIndex,
         element: typing.SupportsInt | typing.SupportsIndex,

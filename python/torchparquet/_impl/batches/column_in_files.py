@@ -16,6 +16,7 @@ from torchparquet._impl.files.footers.leaf import NULL_KEY, Leaf
 from torchparquet._impl.files.schemas import Schemas
 from torchparquet.column import Column, Nulls
 from torchparquet.errors import UnsupportedColumnError, users_level
+from torchparquet.features import Hash, Transform, apply
 
 
 class ColumnInFiles:
@@ -39,12 +40,21 @@ class ColumnInFiles:
             assert find_words is not None  # noqa: S101
             column = replace(column, vocab=find_words(name, column))
         self.column = column = self._in_one_unit(self._as_table_has_it(column))
-        self._is_words = column.vocab is not None
         self._by_source = [self._agreed_leaves(source) for source in column.sources]
-        self._leaves = [leaf for leaves in self._by_source for leaf in leaves]
+        pairs = zip(column.sources, self._by_source, strict=True)
+        self._pairs = [(source, leaf) for source, leaves in pairs for leaf in leaves]
+        self._leaves = [leaf for _, leaf in self._pairs]
         self._first = self._leaves[0]
-        self._has_strings = self._first.is_bytes and not self._is_words
-        self.leaves_as_values = [one for one in self._leaves if not (column.vocab and one.is_bytes)]
+        # Strings that become numbers, by a vocabulary or a hash.
+        words = [leaf for source, leaf in self._pairs if leaf.is_bytes and self._numbers(source)]
+        self._strings = [leaf for leaf in self._leaves if leaf.is_bytes and leaf not in words]
+        self._has_strings = self._first in self._strings
+        self.leaves_as_values = [leaf for leaf in self._leaves if leaf not in words]
+
+    def _numbers(self, source: str) -> bool:
+        """Return True if strings of a source become numbers."""
+        is_hashed = any(isinstance(one, Hash) for one in self.column.transforms_of(source))
+        return is_hashed or self.column.vocab is not None
 
     def _as_table_has_it(self, column: Column) -> Column:
         """Return the column with a table's default and dtype, since files may predate both."""
@@ -57,7 +67,7 @@ class ColumnInFiles:
                 )
             column = replace(column, default=defaults.pop())
         if column.dtype_name is not None or column.vocab is not None:
-            return column
+            return column  # of the result, if there is a transform
         dtype = next(filter(None, map(self._schemas.dtype_of_table, column.sources)), None)
         return column if dtype is None else replace(column, dtype=dtype)
 
@@ -65,6 +75,7 @@ class ColumnInFiles:
         """Return the column with a unit that holds all times of the files, if these differ."""
         dtype = column.dtype_name or ""
         takes_unit = (dtype == "int64" or "float" in dtype) and column.vocab is None
+        takes_unit |= column.transform is not None
         if column.unit is not None or not takes_unit or not isinstance(column.source, str):
             return column
         unit = self._schemas.finest_unit(column.source)
@@ -79,24 +90,33 @@ class ColumnInFiles:
 
     def _agreed_leaves(self, source: str) -> list[Leaf]:
         """Return the leaves of a source; with a vocabulary those of nulls are strings."""
-        column = self.column
-        dtype = "uint8" if self._is_words else column.dtype_name  # before words become numbers
+        column, schemas = self.column, self._schemas
+        transforms = column.transforms_of(source)
+        dtype = column.dtype_name
+        if column.vocab is not None:
+            dtype = "uint8"  # before words become numbers
+        elif transforms:
+            first = schemas.first_leaf(source)
+            _check_takes(transforms[0], first, self.name)
+            is_text = first is not None and first.is_bytes
+            hashed = "uint8" if is_text else "int64"
+            dtype = hashed if isinstance(transforms[0], Hash) else "float64"
         everywhere = column.default is None
-        leaves = self._schemas.agreed_leaves(source, dtype, everywhere=everywhere, unit=column.unit)
-        if self._is_words and leaves[0].holds_nulls:
+        leaves = schemas.agreed_leaves(source, dtype, everywhere=everywhere, unit=column.unit)
+        if column.vocab is not None and leaves[0].holds_nulls:
             return [replace(leaf, is_bytes=True) for leaf in leaves]
         return leaves
 
     def field(self, default_nulls: Nulls) -> Field:
         """Return the tensor of a batch that the column becomes."""
         column, first, schemas = self.column, self._first, self._schemas
-        is_words = self._is_words
         for leaf in self._leaves:
-            if is_words and not leaf.is_bytes and leaf.kind != "partition key":
+            if column.vocab is not None and not leaf.is_bytes and leaf.kind != "partition key":
                 raise self._misfit("vocab is for strings", leaf)
         length = self._length()
         # A partition key whose values are all numbers has no bytes.
-        num_offsets = 0 if length else first.num_offsets - (is_words and first.is_bytes)
+        is_word = first.is_bytes and not self._has_strings
+        num_offsets = 0 if length else first.num_offsets - is_word
         is_group = not isinstance(column.source, str)
         if is_group:
             self._check_group()
@@ -107,10 +127,11 @@ class ColumnInFiles:
         if column.decode is not None and not (self._has_strings and num_offsets == 1):
             raise ValueError(f"decode is for strings and binary; {self.name!r} is {self._kinds}")
         declared = None
-        if column.length is None and not is_group and first.num_lists and not is_words:
+        if column.length is None and not is_group and first.num_lists and not is_word:
             declared = schemas.declared_tensor(column.sources[0])
         shape, order = declared or ((), ())
         default = self._default(num_offsets)
+        transforms = tuple(map(column.transforms_of, column.sources))
         added = [schemas.added_since(source) is not None for source in column.sources]
         return Field(
             name=self.name,
@@ -140,6 +161,8 @@ class ColumnInFiles:
             keyed=is_keyed,
             scalars=tuple(leaves[0].num_lists == 0 for leaves in self._by_source) * is_keyed,
             empty_nulls=self._empty_nulls(default_nulls) if is_keyed else (),
+            transforms=transforms if any(transforms) else (),
+            hashes_texts=tuple(leaves[0].is_bytes for leaves in self._by_source) * any(transforms),
         )
 
     def weights(self) -> ColumnInFiles:
@@ -160,12 +183,12 @@ class ColumnInFiles:
 
     def _check_group(self) -> None:
         """Check that several columns can be one tensor, or one `KeyedJagged`."""
-        is_words, kinds = self._is_words, self._kinds
-        if any((leaf.is_bytes and not is_words) or leaf.items for leaf in self._leaves):
+        kinds = self._kinds
+        if self._strings or any(leaf.items for leaf in self._leaves):
             raise ValueError(
                 "strings and binary cannot be read with other columns as one; name each of them "
                 "by itself, outside of the group, or read strings as numbers by Column([...], "
-                f"vocab=...): {self.name!r} has {kinds}"
+                f"vocab=...) or transform=Hash(...): {self.name!r} has {kinds}"
             )
         if any(leaf.num_lists > 1 for leaf in self._leaves):
             raise ValueError(
@@ -204,8 +227,8 @@ class ColumnInFiles:
 
     def _length(self) -> int | None:
         """Return the length of all lists, which the user states or files declare."""
-        column, source, is_words = self.column, self.column.source, self._is_words
-        fits = [leaf.num_lists == 1 and (is_words or not leaf.is_bytes) for leaf in self._leaves]
+        column, source = self.column, self.column.source
+        fits = [leaf.num_lists == 1 and leaf not in self._strings for leaf in self._leaves]
         if column.length is None:
             declares = isinstance(source, str) and all(fits)
             return self._schemas.declared_length(str(source)) if declares else None
@@ -246,7 +269,8 @@ class ColumnInFiles:
         def number(text: str | None, source: str) -> int | float | None:
             if text is None or text == NULL_KEY:
                 return missing if text is None else None
-            value = codes.get(text, column.unknown) if column.words else int(text)
+            value = codes.get(text, column.unknown) if column.words else text
+            value = self._transformed(source, value) if column.transform else int(value)
             return self._checked(value, f"partition key ({source})")
 
         found: list[tuple[int | float | None, ...]] = []
@@ -259,7 +283,8 @@ class ColumnInFiles:
     def _default(self, num_offsets: int) -> Value | bytes | tuple[Value, ...] | None:
         """Return the value of rows of files that lack the column, as dtype and lists demand."""
         default: Any = self.column.default
-        words, first = self.column.words, self._first
+        words, first, sources = self.column.words, self._first, self.column.sources
+        transforms = list(map(self.column.transforms_of, sources))
         if default is None:
             return None
         if isinstance(default, str | bytes):
@@ -267,8 +292,10 @@ class ColumnInFiles:
                 raise ValueError(f"a default of text is for strings: {self.name!r} has {default!r}")
             text = default.encode() if isinstance(default, str) else default
             codes = {word: code for code, word in enumerate(words or ())}
-            code = codes.get(text, self.column.unknown)
-            return text if words is None else self._checked(code, "default")
+            if words is None:
+                hashed = None if self._has_strings else self._transformed(sources[0], text)
+                return text if hashed is None else self._checked(hashed, "default")
+            return self._checked(codes.get(text, self.column.unknown), "default")
         if self._is_keyed and not isinstance(default, Sequence):
             default = (default,)
         is_list = isinstance(default, Sequence)
@@ -283,13 +310,28 @@ class ColumnInFiles:
                 "the default of a list is a list, such as default=[], that of a string a str or "
                 f"bytes: {place}"
             )
+        if self.column.transform is not None and len(set(transforms)) > 1:
+            raise ValueError(
+                "default is for columns with the same transform; read columns with others as a "
+                f"tensor of their own: {place}"
+            )
         if not isinstance(default, Sequence):
-            return self._checked(default, "default")
+            return self._checked(self._transformed(sources[0], default), "default")
         if default and (first.num_offsets > 1 or first.items):
             raise ValueError(
                 f"the default of nested lists and of lists of strings is default=[]: {place}"
             )
-        return tuple(self._checked(value, "default") for value in default)
+        values = [self._transformed(sources[0], value) for value in default]
+        return tuple(self._checked(value, "default") for value in values)
+
+    def _transformed(self, source: str, value: Any) -> Any:
+        """Return a value that no file stores, transformed as those of a source are."""
+        transforms = self.column.transforms_of(source)
+        if not transforms:
+            return value
+        if isinstance(value, str) and not any(leaf.is_bytes for leaf in self._leaves):
+            value = int(value)  # of a partition key
+        return apply(transforms, value).item()
 
     def _nulls(self, default: Nulls) -> tuple[Policy, Value, tuple[Value | None, ...]]:
         """Return the policy and the fill of all sources, or a fill of each."""
@@ -348,6 +390,21 @@ class ColumnInFiles:
                 )
             return "fill", float("nan")
         return "fill", self._checked(policy, "fill value for nulls")
+
+
+def _check_takes(transform: Transform, leaf: Leaf | None, name: str) -> None:
+    """Check that a column has values that a transform takes."""
+    if leaf is None or leaf.holds_nulls or not (leaf.dtype or leaf.is_bytes):
+        return
+    is_hash = isinstance(transform, Hash)
+    is_whole = leaf.dtype == "bool" or "int" in leaf.dtype
+    fits = leaf.is_bytes or is_whole if is_hash else not leaf.is_bytes
+    if not fits or leaf.items:
+        takes = "integers, strings and binary" if is_hash else "numbers"
+        raise ValueError(
+            f"{type(transform).__name__} takes {takes}; {name!r} reads {leaf.path!r}, which is "
+            f"{leaf.kind}"
+        )
 
 
 def _kind_of(dtype: str) -> type[Value]:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 
 from torchparquet._impl.checks import shortened
+from torchparquet.features import Transforms, identity_of
 from torchparquet.jagged import in_dtype
 from torchparquet.options import Boundaries, Number, Pack, Strategy
 
@@ -70,6 +71,8 @@ class Field:
         keyed: True if the sources are a `KeyedJagged`; it has no mask.
         scalars: For each source of a `KeyedJagged` True if a row is one value or, null, none.
         empty_nulls: For each of them True if a null row is empty, whatever other nulls become.
+        transforms: For each source what its values go through; empty if none is transformed.
+        hashes_texts: For each of them True if it has strings, which a hash then takes.
         weighs: The name of the `KeyedJagged` whose weights these are. No tensor has their own.
     """
 
@@ -103,6 +106,8 @@ class Field:
     scalars: tuple[bool, ...] = ()
     empty_nulls: tuple[bool, ...] = ()
     weighs: str | None = None
+    transforms: tuple[Transforms, ...] = ()
+    hashes_texts: tuple[bool, ...] = ()
 
     @property
     def identity(self) -> str:
@@ -117,6 +122,8 @@ class Field:
         facts |= {} if self.unit is None else {"unit": self.unit}
         facts |= {"fills": self.fills} if self.fills else {}
         facts |= {"empty nulls": self.empty_nulls, "weighs": self.weighs} if self.keyed else {}
+        if self.transforms:
+            facts["transforms"] = tuple(map(identity_of, self.transforms))
         return repr(sorted(facts.items()))
 
     @property
@@ -129,6 +136,7 @@ class Field:
             fill = f" {shortened(['error' if one is None else str(one) for one in self.fills])}"
         kind = "Jagged of " if self.num_offsets else ""
         kind = f"KeyedJagged of {len(self.sources)} keys of " if self.keyed else kind
+        fill += "" if not self.transforms else f", transform={_shown_transforms(self.transforms)}"
         fill += ", null rows are empty" if self.keyed and all(self.empty_nulls) else ""
         return f"{kind}{self.dtype} {shape}{sources}, nulls={self.nulls}{fill}"
 
@@ -165,6 +173,12 @@ class Field:
             return ()
         of_values = (f"{self.name}.values.valid",) if self.num_offsets and self.has_lists else ()
         return (f"{self.name}.valid", *of_values)
+
+
+def _shown_transforms(transforms: Sequence[Transforms]) -> str:
+    """Return the transforms of all sources for people, or of the first and a hint at others."""
+    shown = shortened(list(map(repr, transforms[0])))
+    return shown if len(set(transforms)) == 1 else f"{shown} and others"
 
 
 def with_pack(field: Field, pack: Pack) -> Field:
@@ -225,7 +239,7 @@ def weights_of(field: Field, weights: Field) -> Field:
 def lengths_of(field: Field) -> Field:
     """Return a field of int64 ``[B]`` with the lengths of the lists that ``field`` packs."""
     counted = replace(field, dtype="int64", nulls="fill", fill=0, length=None, pack=None)
-    return replace(counted, num_offsets=0, row_bytes=0.0, lengths_only=True)
+    return replace(counted, num_offsets=0, row_bytes=0.0, lengths_only=True, transforms=())
 
 
 def columns_digest(fields: Sequence[Field]) -> str:

@@ -96,6 +96,12 @@ class Schemas:
     def _with_values(self, name: str) -> list[tuple[Leaf, str]]:
         return [(leaf, file) for leaf, file in self._stored(name) if not leaf.holds_nulls]
 
+    def first_leaf(self, name: str) -> Leaf | None:
+        """Return the leaf of a column or partition key in the first file that has values of it."""
+        if self.is_partition_key(name):
+            return self._partition_leaf(name, None)
+        return next((leaf for leaf, _ in self._with_values(name)), None)
+
     def added_since(self, name: str) -> str | None:
         """Return a file that lacks a column which its table has got since; None if none does."""
         for file, leaves in zip(self._files, self._leaves, strict=True):

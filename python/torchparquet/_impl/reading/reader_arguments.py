@@ -15,6 +15,7 @@ from torchparquet._impl.files.schemas import NANOSECONDS, stored_path
 from torchparquet._impl.files.store_reading import StoreReading
 from torchparquet._impl.native import ColumnSpec, DataFiles, FieldSpec, PackRequest, Vocabulary
 from torchparquet._impl.plan.share import Windows
+from torchparquet.features import native_transform
 
 if TYPE_CHECKING:
     from torchparquet._impl.files.footers.leaf import Leaf
@@ -226,7 +227,8 @@ def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpe
     specs = []
     by_path = [{leaf.path: leaf for leaf in schema} for schema in manifest.schemas]
     for index, field in enumerate(fields):
-        vocabulary, default = _vocabulary(field), _default(field)
+        default, transforms = _default(field), _transforms(field)
+        vocabularies = _vocabularies(field, transforms)
         values_of = field.file_values or [()] * len(field.sources)
         stored = [_stored_paths(manifest, by_path, source) for source in field.sources]
         specs += [
@@ -237,7 +239,8 @@ def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpe
                 cell_items=field.items or 1,
                 num_offsets=field.num_offsets,
                 list_length=1 if field.lengths_only else field.length or 0,
-                vocabulary=vocabulary,
+                transform=transforms[element],
+                vocabulary=vocabularies[element],
                 field=index,
                 element=element,
                 nulls_are_errors=fill is None,
@@ -280,9 +283,20 @@ def _file_bits(values: Sequence[int | float | None], dtype: str) -> list[int | N
     return [None if value is None else bits for value, bits in zip(values, patterns, strict=True)]
 
 
-def _vocabulary(field: Field) -> Vocabulary | None:
+def _transforms(field: Field) -> list[native.Transform | None]:
+    """Return what the values of each source go through."""
+    of = field.transforms or ((),) * len(field.sources)
+    return [native_transform(one) if one else None for one in of]
+
+
+def _vocabularies(
+    field: Field, transforms: Sequence[native.Transform | None]
+) -> list[Vocabulary | None]:
+    """Return what numbers the strings of each source."""
     if field.words is None:
-        return None
+        are_texts = field.hashes_texts or (False,) * len(field.sources)
+        pairs = zip(transforms, are_texts, strict=True)
+        return [Vocabulary(one) if one is not None and is_text else None for one, is_text in pairs]
     # The core's codes are int64, which have the same bits as uint64.
     unknown = field.unknown - 2**64 if field.unknown >= 2**63 else field.unknown
-    return Vocabulary(list(field.words), unknown)
+    return [Vocabulary(list(field.words), unknown)] * len(field.sources)
