@@ -21,8 +21,8 @@ from torchparquet._impl import native
 from torchparquet._impl.checks import checked_bool, checked_int, plain_number, set_checked, shown
 
 
-class _Transform:
-    """What all transforms have in common."""
+class Transform:
+    """A transform of values: one of the classes below."""
 
     def __call__(self, values: Any) -> torch.Tensor:
         """Return the values, transformed; see `apply`."""
@@ -30,7 +30,7 @@ class _Transform:
 
 
 @dataclass(frozen=True)
-class Clip(_Transform):
+class Clip(Transform):
     """Bounds values: below ``low`` they become ``low``, above ``high`` they become ``high``."""
 
     low: float = -math.inf
@@ -44,12 +44,12 @@ class Clip(_Transform):
 
 
 @dataclass(frozen=True)
-class Log1p(_Transform):
+class Log1p(Transform):
     """The natural logarithm of 1 + x: -inf for -1, NaN below, as by ``torch.log1p``."""
 
 
 @dataclass(frozen=True)
-class Scale(_Transform):
+class Scale(Transform):
     """``(x - mean) / std``. ``std`` is above 0: a column of one value has nothing to learn."""
 
     mean: float
@@ -64,7 +64,7 @@ class Scale(_Transform):
 
 
 @dataclass(frozen=True)
-class Bucketize(_Transform):
+class Bucketize(Transform):
     """The number of ``borders``, ascending, that are below x, as by ``torch.bucketize``.
 
     With ``right``, a border that is equal to x counts too. NaN has the highest number,
@@ -87,7 +87,7 @@ class Bucketize(_Transform):
 
 
 @dataclass(frozen=True)
-class Hash(_Transform):
+class Hash(Transform):
     """A bucket of ``[0, num_buckets)`` for each integer, string or binary value.
 
     The bucket is XXH64 with ``seed``, modulo ``num_buckets``: of the bytes of a string (UTF-8) or
@@ -104,7 +104,6 @@ class Hash(_Transform):
         set_checked(self, num_buckets=num_buckets, seed=checked_int("seed", self.seed, 0, 2**64))
 
 
-Transform: TypeAlias = Clip | Log1p | Scale | Bucketize | Hash
 Transforms: TypeAlias = tuple[Transform, ...]
 
 _NAMES = "Clip, Log1p, Scale, Bucketize and Hash"
@@ -115,7 +114,7 @@ def checked_transforms(given: Any) -> Transforms:
     """Return one transform or several as a tuple; raise if they cannot follow one another."""
     found: tuple[Any, ...] = tuple(given) if isinstance(given, list | tuple) else (given,)
     for one in found:
-        if not isinstance(one, _Transform):
+        if not isinstance(one, Transform):
             raise TypeError(
                 f"transform takes {_NAMES}, of torchparquet.features; a function of yours goes to "
                 f"the data set, as ParquetDataset(transform=...): got {shown(one)}"
@@ -159,7 +158,7 @@ def native_transform(transforms: Transforms) -> native.Transform:
     )
 
 
-def apply(transform: Transform | Sequence[Transform] | Any, values: Any) -> torch.Tensor:
+def apply(transform: Transform | Sequence[Transform], values: Any) -> torch.Tensor:
     """Return values transformed as a `Column` with this ``transform`` reads them.
 
     Args:
