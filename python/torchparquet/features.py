@@ -21,6 +21,7 @@ from torchparquet._impl import native
 from torchparquet._impl.checks import checked_bool, checked_int, plain_number, set_checked, shown
 
 
+@dataclass(frozen=True)
 class Transform:
     """A transform of values: one of the classes below."""
 

@@ -42,7 +42,7 @@ def read(path: Any, column: Column, **options: Any) -> Any:
     return torch.cat([batch["o"] for batch in batches_of(path, {"o": column}, **options)])
 
 
-def written(path: Path, values: Any, **layout: Any) -> Path:
+def written(path: Path, values: Any, **layout: Any) -> str:
     table = pa.table({"x": values})
     return write(
         path / "a.parquet", table, **{"row_group_size": 1100, "data_page_size": 700} | layout
@@ -219,8 +219,8 @@ def test_shuffled_and_packed(tmp_path: Path) -> None:
         [b["t"] for b in batches_of(path, {"t": column}, pack=Pack("t", length=9), batch_size=4)]
     )
     assert tokens.flatten().tolist() == [bucket(i, 2**20) for i in range(900)]
-    path = written(tmp_path, np.arange(NUM_ROWS))
-    shuffled = read(path, Column("x", transform=Hash(2**40)), shuffle=True, seed=1, batch_size=64)
+    rows = written(tmp_path, np.arange(NUM_ROWS))
+    shuffled = read(rows, Column("x", transform=Hash(2**40)), shuffle=True, seed=1, batch_size=64)
     expected = [bucket(i, 2**40) for i in range(NUM_ROWS)]
     assert shuffled.tolist() != expected
     assert sorted(shuffled.tolist()) == sorted(expected)
@@ -259,7 +259,7 @@ def test_a_state_of_other_transforms_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "make", "message"),
     [
-        (TypeError, lambda: Column("x", transform=abs), "goes to the data set"),
+        (TypeError, lambda: Column("x", transform=abs), "goes to the data set"),  # type: ignore[arg-type]
         (ValueError, lambda: Column("x", transform=[]), "leave it out for none"),
         (ValueError, lambda: Column("x", transform=[Log1p(), Hash(3)]), "the only transform"),
         (ValueError, lambda: Column("x", transform=[Bucketize([1]), Log1p()]), "the last"),
