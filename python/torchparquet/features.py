@@ -109,13 +109,14 @@ Transforms: TypeAlias = tuple[Transform, ...]
 
 _NAMES = "Clip, Log1p, Scale, Bucketize and Hash"
 _STEPS: dict[type[Any], str] = {Clip: "clip", Log1p: "log1p", Scale: "scale"}
+_CLASSES = (*_STEPS, Bucketize, Hash)
 
 
 def checked_transforms(given: Any) -> Transforms:
     """Return one transform or several as a tuple; raise if they cannot follow one another."""
     found: tuple[Any, ...] = tuple(given) if isinstance(given, list | tuple) else (given,)
     for one in found:
-        if not isinstance(one, Transform):
+        if type(one) not in _CLASSES:
             raise TypeError(
                 f"transform takes {_NAMES}, of torchparquet.features; a function of yours goes to "
                 f"the data set, as ParquetDataset(transform=...): got {shown(one)}"
@@ -168,8 +169,8 @@ def apply(transform: Transform | Sequence[Transform], values: Any) -> torch.Tens
             `Hash`: integers, bools, or a str, bytes or a sequence of them.
 
     Returns:
-        A tensor of the shape of ``values``: float32, or int64 after `Bucketize` and `Hash`. Steps
-        are computed in float64.
+        A tensor of the shape and on the device of ``values``: float32, or int64 after `Bucketize`
+        and `Hash`. Steps are computed in float64.
 
     Raises:
         TypeError: The values are of another kind than the transform takes.
@@ -178,15 +179,19 @@ def apply(transform: Transform | Sequence[Transform], values: Any) -> torch.Tens
     """
     transforms = checked_transforms(transform)
     applied = native_transform(transforms)
+    device = values.device if isinstance(values, torch.Tensor) else None
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        values = values.double() if values.is_floating_point() else values
     array = np.asarray(values)
     if isinstance(transforms[0], Hash):
         if array.dtype.kind in "USO":
             texts = [one.encode() if isinstance(one, str) else one for one in _flat(values)]
             if not all(isinstance(one, bytes) for one in texts):
                 raise TypeError(f"Hash takes integers, str or bytes; got {shown(values)}")
-            shape = array.shape
-            return torch.tensor(list(map(applied.bucket_of, texts)), dtype=torch.int64).view(shape)
-        if array.dtype.kind not in "bui":
+            buckets = torch.tensor(list(map(applied.bucket_of, texts)), dtype=torch.int64)
+            return buckets.view(array.shape)
+        if array.size and array.dtype.kind not in "bui":
             raise TypeError(f"Hash takes integers, str or bytes; got {array.dtype}")
         words = array.astype(np.uint64 if array.dtype == np.uint64 else np.int64)
     else:
@@ -196,7 +201,7 @@ def apply(transform: Transform | Sequence[Transform], values: Any) -> torch.Tens
     bits = applied.apply(np.ascontiguousarray(words).reshape(-1).view(np.uint64))
     whole = num_results(transforms) is not None
     result = bits.view(np.int64 if whole else np.float64).reshape(array.shape)
-    return torch.from_numpy(result if whole else result.astype(np.float32))
+    return torch.from_numpy(result if whole else result.astype(np.float32)).to(device)
 
 
 def transforms_by_source(

@@ -17,7 +17,7 @@ from tests.columns.test_vocab import layout_of
 from tests.fixtures.datasets import batches_of
 from tests.fixtures.parquet_files import write
 from torchparquet import CastError, Column, Pack, ParquetDataset
-from torchparquet.features import Bucketize, Clip, Hash, Log1p, Scale, apply
+from torchparquet.features import Bucketize, Clip, Hash, Log1p, Scale, Transform, apply
 
 NUM_ROWS = 3000
 PLAIN: dict[str, Any] = {"use_dictionary": False}
@@ -233,6 +233,24 @@ def test_files_of_different_kinds(tmp_path: Path) -> None:
     assert read(tmp_path, Column("x", transform=Scale(0, 2))).tolist() == [0.5, 1.0]
 
 
+def test_files_of_nulls_alone(tmp_path: Path) -> None:
+    for name, values in (("a", pa.nulls(2)), ("b", ["u", "v"]), ("c", pa.nulls(1, pa.string()))):
+        write(tmp_path / f"{name}.parquet", pa.table({"x": values}))
+    got = read(tmp_path, Column("x", transform=Hash(9), nulls=-1))
+    assert got.tolist() == [-1, -1, bucket("u", 9), bucket("v", 9), -1]
+
+
+def test_tensors_by_hand() -> None:
+    for dtype in (torch.bfloat16, torch.float16, torch.float64, torch.int16, torch.bool):
+        values = torch.tensor([[0.0, 1.0], [1.0, 0.0]], requires_grad=dtype.is_floating_point).to(
+            dtype
+        )
+        assert Scale(1, 2)(values).tolist() == [[-0.5, 0.0], [0.0, -0.5]]
+    assert Scale(1, 2)(3).item() == 1.0
+    assert Hash(7)(np.array([["a", "b"]])).tolist() == [[bucket("a", 7), bucket("b", 7)]]
+    assert Hash(7)([]).tolist() == Scale(1, 2)(np.zeros(0)).tolist() == []
+
+
 def test_times_are_in_the_unit(tmp_path: Path) -> None:
     path = written(tmp_path, pa.array([1500, 2500], pa.timestamp("ms")), data_page_size=1000)
     hours = Column("x", unit="s", transform=Scale(0, 0.5))
@@ -259,6 +277,7 @@ def test_a_state_of_other_transforms_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "make", "message"),
     [
+        (TypeError, lambda: Column("x", transform=Transform()), "takes Clip, Log1p"),
         (TypeError, lambda: Column("x", transform=abs), "goes to the data set"),  # type: ignore[arg-type]
         (ValueError, lambda: Column("x", transform=[]), "leave it out for none"),
         (ValueError, lambda: Column("x", transform=[Log1p(), Hash(3)]), "the only transform"),

@@ -329,7 +329,8 @@ class ColumnInFiles:
         transforms = self.column.transforms_of(source)
         if not transforms:
             return value
-        if isinstance(value, str) and not any(leaf.is_bytes for leaf in self._leaves):
+        is_text = any(leaf.is_bytes for name, leaf in self._pairs if name == source)
+        if isinstance(value, str) and not is_text:
             value = int(value)  # of a partition key
         return apply(transforms, value).item()
 
