@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "base/errors.h"
@@ -20,6 +21,15 @@ void ForFloats(std::span<uint64_t> words, Function function) {
   }
 }
 
+// std::log1p is right to the last bit, but takes 22 ns instead of 5 with glibc 2.36. What
+// the sum rounds away is given back, so this is right to the last but one.
+double Log1p(double value) {
+  const double sum = 1 + value;
+  if (sum == 1) return value;
+  const bool is_usual = sum > 0 && sum < std::numeric_limits<double>::infinity();
+  return is_usual ? std::log(sum) - (sum - 1 - value) / sum : std::log1p(value);
+}
+
 void ApplyStep(const Transform::Step& step, std::span<uint64_t> words) {
   using Kind = Transform::Step::Kind;
   switch (step.kind) {
@@ -31,7 +41,7 @@ void ApplyStep(const Transform::Step& step, std::span<uint64_t> words) {
                                      : value;
       });
     case Kind::kLog1p:
-      return ForFloats(words, [](double value) { return std::log1p(value); });
+      return ForFloats(words, Log1p);
     case Kind::kScale:
       return ForFloats(words,
                        [&](double value) { return (value - step.first) / step.second; });

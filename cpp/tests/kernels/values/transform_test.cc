@@ -26,6 +26,16 @@ using Kind = Transform::Step::Kind;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
+constexpr double kLastBits = 5e-16;
+
+// True if they differ by less than a part of the second, or are the same of what is no
+// number.
+bool AreNear(double value, double expected, double part) {
+  if (std::isnan(expected)) return std::isnan(value);
+  if (std::isinf(expected)) return value == expected;
+  return std::abs(value - expected) <= part * std::abs(expected);
+}
+
 // Values of a type, converted to T, with a transform or without.
 template <typename T>
 std::vector<T> Converted(const std::vector<uint8_t>& stored, const StoredType& type,
@@ -66,14 +76,29 @@ TEST_CASE("each form of numbers is transformed as float64") {
       const double scaled = (plain[i] - 3) / 0.5;
       const double clipped = std::isnan(scaled) ? scaled : std::clamp(scaled, -40., 90.);
       const double expected = std::log1p(clipped);
-      if (std::isnan(expected)) {
-        CHECK(std::isnan(doubles[i]));
-        CHECK(std::isnan(floats[i]));
-      } else {
-        CHECK(doubles[i] == expected);
-        CHECK(floats[i] == static_cast<float>(expected));
-      }
+      CHECK(AreNear(doubles[i], expected, kLastBits));
+      CHECK(AreNear(floats[i], expected, 1e-7));
     }
+  }
+}
+
+TEST_CASE("logarithms of 1 + x are right up to the last bits, near -1 and 0 too") {
+  Draws draws(7);
+  const Transform transform({.steps = {{Kind::kLog1p}}});
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  std::vector<double> values = {0,    -0.0,  -1,     -1.5,  kInfinity, -kInfinity,
+                                kNaN, 1e308, 1e-320, 1e-17, -1e-17,    -1 + 1e-16};
+  for (int64_t i = 0; i < 20'000; ++i) {
+    const double part = static_cast<double>(draws.Between(-1'000'000, 1'000'000)) / 1e6;
+    values.push_back(std::ldexp(part, static_cast<int>(draws.Between(-90, 0))));
+    values.push_back(std::ldexp(std::abs(part), static_cast<int>(draws.Between(0, 90))));
+  }
+  std::vector<uint64_t> words;
+  for (const double value : values) words.push_back(std::bit_cast<uint64_t>(value));
+  transform.Apply(words);
+  for (size_t i = 0; i < values.size(); ++i) {
+    CAPTURE(values[i]);
+    CHECK(AreNear(std::bit_cast<double>(words[i]), std::log1p(values[i]), kLastBits));
   }
 }
 
