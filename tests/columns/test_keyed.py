@@ -436,11 +436,11 @@ def test_any_group_reads_as_its_columns(
 
 def test_names_of_struct_fields_and_declared_lengths(tmp_path: Path) -> None:
     """Lists that declare one length are lists like others."""
-    fixed = pa.array([[1, 2], None, [5, 6]], pa.list_(pa.int64(), 2))
+    fixed = pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int64(), 2))
     structs = [{"ids": [7]}, {"ids": [8, 9]}, None]
     path = write(tmp_path / "a.parquet", pa.table({"fixed": fixed, "s": structs}))
     found = lists_with(path, ["fixed", "s.ids"])
-    assert found == {"fixed": [[1, 2], [], [5, 6]], "s.ids": [[7], [8, 9], []]}
+    assert found == {"fixed": [[1, 2], [3, 4], [5, 6]], "s.ids": [[7], [8, 9], []]}
 
 
 def test_batches_that_are_kept_stay_as_they_were(path: Path, table: pa.Table) -> None:
