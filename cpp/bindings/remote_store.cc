@@ -140,31 +140,29 @@ void BindRemoteStore(py::module_& m) {
       .def_property_readonly("num_bytes", [](const BrokerRequest& request) {
         return request.fetch ? request.fetch->range().num_bytes : 0;
       });
+  py::class_<FetchOptions>(m, "FetchOptions")
+      .def(py::init<>())
+      .def_readwrite("max_tries", &FetchOptions::max_tries)
+      .def_readwrite("max_seconds", &FetchOptions::max_seconds)
+      .def_readwrite("max_connections", &FetchOptions::max_connections)
+      .def_readwrite("hedges", &FetchOptions::hedges);
   py::class_<RemoteStore, std::shared_ptr<RemoteStore>>(m, "RemoteStore")
       .def(py::init([](const std::vector<std::string>& paths, const Int64Array& num_bytes,
                        const std::vector<std::string>& etags,
                        const std::vector<std::string>& identities, bool with_addresses,
-                       int64_t max_tries, double max_seconds, int64_t max_connections,
-                       bool hedges, const std::optional<std::string>& cache_folder,
+                       const FetchOptions& options,
+                       const std::optional<std::string>& cache_folder,
                        int64_t cache_limit) {
              std::shared_ptr<BlockCache> cache;
              if (cache_folder) {
                cache = std::make_shared<BlockCache>(*cache_folder, cache_limit);
              }
-             const FetchOptions options{.max_tries = max_tries,
-                                        .max_seconds = max_seconds,
-                                        .max_connections = max_connections,
-                                        .hedges = hedges};
              return std::make_shared<RemoteStore>(paths, num_bytes, etags, identities,
                                                   with_addresses, options,
                                                   std::move(cache));
            }),
            py::kw_only(), py::arg("paths"), py::arg("num_bytes"), py::arg("etags"),
-           py::arg("identities"), py::arg("with_addresses"),
-           py::arg("max_tries") = FetchOptions{}.max_tries,
-           py::arg("max_seconds") = FetchOptions{}.max_seconds,
-           py::arg("max_connections") = FetchOptions{}.max_connections,
-           py::arg("hedges") = FetchOptions{}.hedges,
+           py::arg("identities"), py::arg("with_addresses"), py::arg("options"),
            py::arg("cache_folder") = py::none(), py::arg("cache_limit") = 0)
       .def("next_request",
            [](RemoteStore& store) {

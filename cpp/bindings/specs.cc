@@ -100,57 +100,99 @@ EpochOrder MakeEpochOrder(std::shared_ptr<RowGroups> row_groups,
           .num_rows = VectorOf(num_rows)};
 }
 
-Share MakeShare(const std::shared_ptr<EpochOrder>& order, int64_t rank,
-                int64_t world_size, int64_t dealt_rows, int64_t skipped_rows,
-                const Int64Array& row_group, const Int64Array& begin,
-                const Int64Array& num_rows, const BoolArray& valid,
-                const Int64Array& window_rows, const Uint64Array& window_key,
-                const Int64Array& window_begin, const Int64Array& window_end,
-                bool is_claimed) {
+// The chunks of a share beyond those of its order.
+struct FurtherChunks {
+  Int64Array row_group;
+  Int64Array begin;
+  Int64Array num_rows;
+  BoolArray valid;
+};
+
+FurtherChunks MakeFurtherChunks(Int64Array row_group, Int64Array begin,
+                                Int64Array num_rows, BoolArray valid) {
   CheckLengths("a share's chunks",
                {row_group.size(), begin.size(), num_rows.size(), valid.size()});
-  CheckLengths("a share's windows", {window_rows.size(), window_key.size(),
-                                     window_begin.size(), window_end.size()});
+  return {std::move(row_group), std::move(begin), std::move(num_rows), std::move(valid)};
+}
+
+// The windows of a share.
+struct ShareWindows {
+  std::vector<Window> windows;
+};
+
+ShareWindows MakeWindows(const Int64Array& num_rows, const Uint64Array& key,
+                         const Int64Array& begin, const Int64Array& end) {
+  CheckLengths("a share's windows",
+               {num_rows.size(), key.size(), begin.size(), end.size()});
+  ShareWindows made;
+  for (py::ssize_t i = 0; i < key.size(); ++i) {
+    made.windows.push_back({.num_rows = num_rows.at(i),
+                            .key = key.at(i),
+                            .begin = begin.at(i),
+                            .end = end.at(i)});
+  }
+  return made;
+}
+
+Share MakeShare(const std::shared_ptr<EpochOrder>& order, int64_t rank,
+                int64_t world_size, int64_t dealt_rows, int64_t skipped_rows,
+                const FurtherChunks& further, const ShareWindows& windows,
+                bool is_claimed) {
   Share share{.rank = rank,
               .world_size = world_size,
               .order = order,
               .dealt_rows = dealt_rows,
               .skipped_rows = skipped_rows,
+              .windows = windows.windows,
               .claims = is_claimed ? std::make_shared<Claims>() : nullptr};
-  for (py::ssize_t i = 0; i < row_group.size(); ++i) {
-    share.chunks.push_back(order->row_groups->ChunkOf(row_group.at(i), begin.at(i),
-                                                      num_rows.at(i), valid.at(i)));
-  }
-  for (py::ssize_t i = 0; i < window_key.size(); ++i) {
-    share.windows.push_back({.num_rows = window_rows.at(i),
-                             .key = window_key.at(i),
-                             .begin = window_begin.at(i),
-                             .end = window_end.at(i)});
+  for (py::ssize_t i = 0; i < further.row_group.size(); ++i) {
+    share.chunks.push_back(
+        order->row_groups->ChunkOf(further.row_group.at(i), further.begin.at(i),
+                                   further.num_rows.at(i), further.valid.at(i)));
   }
   return share;
 }
 
-ReaderSpec MakeReaderSpec(
-    const std::shared_ptr<DataFiles>& files, Share share, std::vector<Share> beside,
-    int64_t batch_rows, const Int64Array& batch_sizes, std::vector<FieldSpec> fields,
-    std::vector<ColumnSpec> columns, int64_t row_id_field, int64_t row_valid_field,
-    int64_t num_threads, int64_t max_memory_bytes, bool lent_slabs,
-    const std::optional<std::shared_ptr<HeldSelections>>& selections,
-    bool rows_are_packed) {
-  return ReaderSpec({.files = DataFiles::Of(files),
+// What all readers of a data set are told.
+struct DataSpec {
+  std::shared_ptr<ParquetFiles> files;
+  std::vector<FieldSpec> fields;
+  std::vector<ColumnSpec> columns;
+  std::shared_ptr<const Selections> selections;
+  int64_t row_id_field;
+  int64_t row_valid_field;
+  bool rows_are_packed;
+};
+
+DataSpec MakeDataSpec(const std::shared_ptr<DataFiles>& files,
+                      std::vector<FieldSpec> fields, std::vector<ColumnSpec> columns,
+                      const std::optional<std::shared_ptr<HeldSelections>>& selections,
+                      int64_t row_id_field, int64_t row_valid_field,
+                      bool rows_are_packed) {
+  return {DataFiles::Of(files), std::move(fields),
+          std::move(columns),   HeldSelections::Of(selections),
+          row_id_field,         row_valid_field,
+          rows_are_packed};
+}
+
+ReaderSpec MakeReaderSpec(const DataSpec& data, Share share, std::vector<Share> beside,
+                          int64_t batch_rows, const Int64Array& batch_sizes,
+                          int64_t num_threads, int64_t max_memory_bytes,
+                          bool lent_slabs) {
+  return ReaderSpec({.files = data.files,
                      .share = std::move(share),
                      .beside = std::move(beside),
-                     .selections = HeldSelections::Of(selections),
+                     .selections = data.selections,
                      .batch_rows = batch_rows,
                      .batch_sizes = VectorOf(batch_sizes),
-                     .fields = std::move(fields),
-                     .columns = std::move(columns),
-                     .row_id_field = row_id_field,
-                     .row_valid_field = row_valid_field,
+                     .fields = data.fields,
+                     .columns = data.columns,
+                     .row_id_field = data.row_id_field,
+                     .row_valid_field = data.row_valid_field,
                      .num_threads = num_threads,
                      .max_memory_bytes = max_memory_bytes,
                      .lent_slabs = lent_slabs,
-                     .rows_are_packed = rows_are_packed});
+                     .rows_are_packed = data.rows_are_packed});
 }
 
 kernels::Transform MakeTransform(
@@ -236,25 +278,17 @@ void BindSpecs(py::module_& m) {
       .def(py::init<Array<uint8_t>, Int64Array, Uint64Array, Int64Array>(), py::kw_only(),
            py::arg("form"), py::arg("begin"), py::arg("words"), py::arg("num_rows"));
   py::class_<FieldSpec>(m, "FieldSpec")
-      .def(py::init([](int64_t item_bytes, int64_t width, int64_t cell_items,
-                       bool has_valid, int64_t valid_items, int64_t num_offsets,
-                       bool has_item_valid, double row_bytes, bool is_keyed,
-                       int64_t weighs) {
-             return FieldSpec{.item_bytes = item_bytes,
-                              .width = width,
-                              .cell_items = cell_items,
-                              .has_valid = has_valid,
-                              .valid_items = valid_items,
-                              .num_offsets = num_offsets,
-                              .has_item_valid = has_item_valid,
-                              .row_bytes = row_bytes,
-                              .is_keyed = is_keyed,
-                              .weighs = weighs};
-           }),
-           py::kw_only(), py::arg("item_bytes"), py::arg("width"), py::arg("cell_items"),
-           py::arg("has_valid"), py::arg("valid_items"), py::arg("num_offsets"),
-           py::arg("has_item_valid"), py::arg("row_bytes"), py::arg("is_keyed"),
-           py::arg("weighs"));
+      .def(py::init<>())
+      .def_readwrite("item_bytes", &FieldSpec::item_bytes)
+      .def_readwrite("width", &FieldSpec::width)
+      .def_readwrite("cell_items", &FieldSpec::cell_items)
+      .def_readwrite("has_valid", &FieldSpec::has_valid)
+      .def_readwrite("valid_items", &FieldSpec::valid_items)
+      .def_readwrite("num_offsets", &FieldSpec::num_offsets)
+      .def_readwrite("has_item_valid", &FieldSpec::has_item_valid)
+      .def_readwrite("row_bytes", &FieldSpec::row_bytes)
+      .def_readwrite("is_keyed", &FieldSpec::is_keyed)
+      .def_readwrite("weighs", &FieldSpec::weighs);
   py::class_<kernels::Transform, std::shared_ptr<kernels::Transform>>(m, "Transform")
       .def(py::init(&MakeTransform), py::kw_only(), py::arg("steps"), py::arg("borders"),
            py::arg("counts_equal"), py::arg("num_buckets"), py::arg("seed"))
@@ -294,78 +328,84 @@ void BindSpecs(py::module_& m) {
            py::arg("strategy"), py::arg("has_separator"), py::arg("window_documents"),
            py::arg("multiple_of"), py::arg("separator_bits"), py::arg("padding_bits"))
       .def("num_sequences", &NumSequences, py::arg("lengths"));
+  py::class_<ColumnRequest>(m, "ColumnRequest")
+      .def(py::init<>())
+      .def_readwrite("path", &ColumnRequest::path)
+      .def_readwrite("kinds", &ColumnRequest::kinds)
+      .def_property(
+          "dtype", [](const ColumnRequest& request) { return DtypeName(request.dtype); },
+          [](ColumnRequest& request, const std::string& dtype) {
+            const auto found = kernels::DtypeOfName(dtype);
+            if (!found) throw py::value_error("no such dtype: " + dtype);
+            request.dtype = *found;
+          })
+      .def_readwrite("unit_nanoseconds", &ColumnRequest::unit_nanoseconds)
+      .def_readwrite("cell_items", &ColumnRequest::cell_items)
+      .def_readwrite("num_offsets", &ColumnRequest::num_offsets)
+      .def_readwrite("list_length", &ColumnRequest::list_length)
+      .def_readwrite("pack", &ColumnRequest::pack)
+      .def_readwrite("lengths_only", &ColumnRequest::lengths_only)
+      .def_readwrite("is_scalar", &ColumnRequest::is_scalar)
+      .def_readwrite("null_rows_are_empty", &ColumnRequest::null_rows_are_empty)
+      .def_readwrite("transform", &ColumnRequest::transform)
+      .def_readwrite("vocabulary", &ColumnRequest::vocabulary)
+      .def_readwrite("default_bits", &ColumnRequest::default_bits)
+      .def_property(
+          "default_bytes",
+          [](const ColumnRequest& request) {
+            return request.default_bytes
+                       ? std::optional<py::bytes>(*request.default_bytes)
+                       : std::nullopt;
+          },
+          [](ColumnRequest& request, const std::optional<py::bytes>& content) {
+            request.default_bytes = TextOf(content);
+          })
+      .def_readwrite("default_items", &ColumnRequest::default_items)
+      .def_readwrite("missing_is_null", &ColumnRequest::missing_is_null);
+  py::class_<StoredColumn>(m, "StoredColumn")
+      .def(py::init<>())
+      .def_readwrite("paths", &StoredColumn::paths)
+      .def_readwrite("path_of_file", &StoredColumn::path_of_file);
   py::class_<ColumnSpec>(m, "ColumnSpec")
-      .def(
-          py::init(
-              [](std::string path, std::vector<std::string> kinds,
-                 const std::string& dtype, int64_t cell_items, int64_t num_offsets,
-                 int64_t list_length,
-                 std::optional<std::shared_ptr<kernels::Transform>> transform,
-                 std::optional<std::shared_ptr<Vocabulary>> vocabulary, int64_t field,
-                 int64_t element, bool nulls_are_errors, uint64_t fill_bits,
-                 std::optional<uint64_t> default_bits,
-                 const std::optional<py::bytes>& default_bytes,
-                 std::optional<int64_t> default_items, int64_t unit_nanoseconds,
-                 bool missing_is_null, std::vector<std::optional<uint64_t>> file_bits,
-                 std::vector<std::string> stored_paths, std::vector<int32_t> path_of_file,
-                 const std::optional<PackRequest>& pack, bool lengths_only,
-                 bool is_scalar, bool null_rows_are_empty) {
-                const auto found = kernels::DtypeOfName(dtype);
-                if (!found) throw py::value_error("no such dtype: " + dtype);
-                return ColumnSpec{
-                    .request = {.path = std::move(path),
-                                .kinds = std::move(kinds),
-                                .dtype = *found,
-                                .unit_nanoseconds = unit_nanoseconds,
-                                .cell_items = cell_items,
-                                .num_offsets = num_offsets,
-                                .list_length = list_length,
-                                .pack = pack,
-                                .lengths_only = lengths_only,
-                                .is_scalar = is_scalar,
-                                .null_rows_are_empty = null_rows_are_empty,
-                                .transform = std::move(transform).value_or(nullptr),
-                                .vocabulary = std::move(vocabulary).value_or(nullptr),
-                                .default_bits = default_bits,
-                                .default_bytes = TextOf(default_bytes),
-                                .default_items = default_items,
-                                .missing_is_null = missing_is_null},
-                    .stored = {.paths = std::move(stored_paths),
-                               .path_of_file = std::move(path_of_file)},
-                    .field = field,
-                    .element = element,
-                    .nulls = nulls_are_errors ? NullPolicy::kError : NullPolicy::kFill,
-                    .fill_bits = fill_bits,
-                    .file_bits = std::move(file_bits)};
-              }),
-          py::kw_only(), py::arg("path"), py::arg("kinds"), py::arg("dtype"),
-          py::arg("cell_items"), py::arg("num_offsets"), py::arg("list_length"),
-          py::arg("transform"), py::arg("vocabulary"), py::arg("field"),
-          py::arg("element"), py::arg("nulls_are_errors"), py::arg("fill_bits"),
-          py::arg("default_bits"), py::arg("default_bytes"), py::arg("default_items"),
-          py::arg("unit_nanoseconds"), py::arg("missing_is_null"), py::arg("file_bits"),
-          py::arg("stored_paths"), py::arg("path_of_file"), py::arg("pack"),
-          py::arg("lengths_only"), py::arg("is_scalar"), py::arg("null_rows_are_empty"));
+      .def(py::init<>())
+      .def_readwrite("request", &ColumnSpec::request)
+      .def_readwrite("stored", &ColumnSpec::stored)
+      .def_readwrite("field", &ColumnSpec::field)
+      .def_readwrite("element", &ColumnSpec::element)
+      .def_property(
+          "nulls_are_errors",
+          [](const ColumnSpec& spec) { return spec.nulls == NullPolicy::kError; },
+          [](ColumnSpec& spec, bool are_errors) {
+            spec.nulls = are_errors ? NullPolicy::kError : NullPolicy::kFill;
+          })
+      .def_readwrite("fill_bits", &ColumnSpec::fill_bits)
+      .def_readwrite("file_bits", &ColumnSpec::file_bits);
   py::class_<RowGroups, std::shared_ptr<RowGroups>>(m, "RowGroups")
       .def(py::init(&MakeRowGroups), py::kw_only(), py::arg("file"), py::arg("in_file"),
            py::arg("first_row"), py::arg("num_sequences"), py::arg("are_selected"));
   py::class_<EpochOrder, std::shared_ptr<EpochOrder>>(m, "EpochOrder")
       .def(py::init(&MakeEpochOrder), py::kw_only(), py::arg("row_groups").none(false),
            py::arg("row_group"), py::arg("begin"), py::arg("num_rows"));
+  py::class_<FurtherChunks>(m, "FurtherChunks")
+      .def(py::init(&MakeFurtherChunks), py::kw_only(), py::arg("row_group"),
+           py::arg("begin"), py::arg("num_rows"), py::arg("valid"));
+  py::class_<ShareWindows>(m, "ShareWindows")
+      .def(py::init(&MakeWindows), py::kw_only(), py::arg("num_rows"), py::arg("key"),
+           py::arg("begin"), py::arg("end"));
   py::class_<Share>(m, "Share")
       .def(py::init(&MakeShare), py::kw_only(), py::arg("order").none(false),
            py::arg("rank"), py::arg("world_size"), py::arg("dealt_rows"),
-           py::arg("skipped_rows"), py::arg("row_group"), py::arg("begin"),
-           py::arg("num_rows"), py::arg("valid"), py::arg("window_rows"),
-           py::arg("window_key"), py::arg("window_begin"), py::arg("window_end"),
+           py::arg("skipped_rows"), py::arg("further"), py::arg("windows"),
            py::arg("is_claimed"));
-  py::class_<ReaderSpec>(m, "ReaderSpec")
-      .def(py::init(&MakeReaderSpec), py::kw_only(), py::arg("files").none(false),
-           py::arg("share"), py::arg("beside"), py::arg("batch_rows"),
-           py::arg("batch_sizes"), py::arg("fields"), py::arg("columns"),
-           py::arg("row_id_field"), py::arg("row_valid_field"), py::arg("num_threads"),
-           py::arg("max_memory_bytes"), py::arg("lent_slabs"), py::arg("selections"),
+  py::class_<DataSpec>(m, "DataSpec")
+      .def(py::init(&MakeDataSpec), py::kw_only(), py::arg("files").none(false),
+           py::arg("fields"), py::arg("columns"), py::arg("selections"),
+           py::arg("row_id_field"), py::arg("row_valid_field"),
            py::arg("rows_are_packed"));
+  py::class_<ReaderSpec>(m, "ReaderSpec")
+      .def(py::init(&MakeReaderSpec), py::kw_only(), py::arg("data"), py::arg("share"),
+           py::arg("beside"), py::arg("batch_rows"), py::arg("batch_sizes"),
+           py::arg("num_threads"), py::arg("max_memory_bytes"), py::arg("lent_slabs"));
   m.def(
       "window_order",
       [](uint64_t key, int64_t num_rows) {

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from torchparquet import Column, ParquetDataset
-from torchparquet._impl.native import RemoteStore
+from torchparquet._impl.native import FetchOptions, RemoteStore
 
 NUM_ROWS = 20
 SOMEBODY = 12345
@@ -88,6 +88,7 @@ def store_with(folder: Path) -> RemoteStore:
         etags=[],
         identities=[],
         with_addresses=False,
+        options=FetchOptions(),
         cache_folder=str(folder),
         cache_limit=1 << 30,
     )

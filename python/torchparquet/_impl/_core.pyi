@@ -7,15 +7,19 @@ import typing_extensions
 
 __all__: list[str] = [
     "BatchReader",
+    "ColumnRequest",
     "ColumnSpec",
     "CostSums",
     "DataFiles",
+    "DataSpec",
     "Decryption",
     "EPOCH_LEDGER_WORDS",
     "EpochOrder",
+    "FetchOptions",
     "FieldPlace",
     "FieldSpec",
     "Footers",
+    "FurtherChunks",
     "KeptFooters",
     "LeafColumn",
     "PackRequest",
@@ -28,7 +32,9 @@ __all__: list[str] = [
     "RowGroups",
     "Selections",
     "Share",
+    "ShareWindows",
     "SlabPiece",
+    "StoredColumn",
     "Transform",
     "Vocabulary",
     "await_gloo_threads",
@@ -76,6 +82,22 @@ class RemoteRequest:
     @property
     def refused(self) -> bool: ...
 
+class FetchOptions:
+    hedges: bool
+    def __init__(self) -> None: ...
+    @property
+    def max_connections(self) -> int: ...
+    @max_connections.setter
+    def max_connections(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def max_seconds(self) -> float: ...
+    @max_seconds.setter
+    def max_seconds(self, arg0: typing.SupportsFloat | typing.SupportsIndex) -> None: ...
+    @property
+    def max_tries(self) -> int: ...
+    @max_tries.setter
+    def max_tries(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+
 class RemoteStore:
     footers: KeptFooters
     def __init__(
@@ -86,10 +108,7 @@ class RemoteStore:
         etags: collections.abc.Sequence[str],
         identities: collections.abc.Sequence[str],
         with_addresses: bool,
-        max_tries: typing.SupportsInt | typing.SupportsIndex = 10,
-        max_seconds: typing.SupportsFloat | typing.SupportsIndex = 180.0,
-        max_connections: typing.SupportsInt | typing.SupportsIndex = 64,
-        hedges: bool = True,
+        options: FetchOptions,
         cache_folder: str | None = None,
         cache_limit: typing.SupportsInt | typing.SupportsIndex = 0,
     ) -> None: ...
@@ -208,20 +227,38 @@ class Selections:
     ) -> None: ...
 
 class FieldSpec:
-    def __init__(
-        self,
-        *,
-        item_bytes: typing.SupportsInt | typing.SupportsIndex,
-        width: typing.SupportsInt | typing.SupportsIndex,
-        cell_items: typing.SupportsInt | typing.SupportsIndex,
-        has_valid: bool,
-        valid_items: typing.SupportsInt | typing.SupportsIndex,
-        num_offsets: typing.SupportsInt | typing.SupportsIndex,
-        has_item_valid: bool,
-        row_bytes: typing.SupportsFloat | typing.SupportsIndex,
-        is_keyed: bool,
-        weighs: typing.SupportsInt | typing.SupportsIndex,
-    ) -> None: ...
+    has_item_valid: bool
+    has_valid: bool
+    is_keyed: bool
+    def __init__(self) -> None: ...
+    @property
+    def cell_items(self) -> int: ...
+    @cell_items.setter
+    def cell_items(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def item_bytes(self) -> int: ...
+    @item_bytes.setter
+    def item_bytes(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def num_offsets(self) -> int: ...
+    @num_offsets.setter
+    def num_offsets(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def row_bytes(self) -> float: ...
+    @row_bytes.setter
+    def row_bytes(self, arg0: typing.SupportsFloat | typing.SupportsIndex) -> None: ...
+    @property
+    def valid_items(self) -> int: ...
+    @valid_items.setter
+    def valid_items(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def weighs(self) -> int: ...
+    @weighs.setter
+    def weighs(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def width(self) -> int: ...
+    @width.setter
+    def width(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
 
 class Transform:
     def __init__(
@@ -270,35 +307,83 @@ class PackRequest:
         self, lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64]
     ) -> int: ...
 
-class ColumnSpec:
-    def __init__(
-        self,
-        *,
-        path: str,
-        kinds: collections.abc.Sequence[str],
-        dtype: str,
-        cell_items: typing.SupportsInt | typing.SupportsIndex,
-        num_offsets: typing.SupportsInt | typing.SupportsIndex,
-        list_length: typing.SupportsInt | typing.SupportsIndex,
-        transform: Transform | None,
-        vocabulary: Vocabulary | None,
-        field: typing.SupportsInt | typing.SupportsIndex,
-        element: typing.SupportsInt | typing.SupportsIndex,
-        nulls_are_errors: bool,
-        fill_bits: typing.SupportsInt | typing.SupportsIndex,
-        default_bits: typing.SupportsInt | typing.SupportsIndex | None,
-        default_bytes: bytes | None,
-        default_items: typing.SupportsInt | typing.SupportsIndex | None,
-        unit_nanoseconds: typing.SupportsInt | typing.SupportsIndex,
-        missing_is_null: bool,
-        file_bits: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None],
-        stored_paths: collections.abc.Sequence[str],
-        path_of_file: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
-        pack: PackRequest | None,
-        lengths_only: bool,
-        is_scalar: bool,
-        null_rows_are_empty: bool,
+class ColumnRequest:
+    default_bytes: bytes | None
+    dtype: str
+    is_scalar: bool
+    lengths_only: bool
+    missing_is_null: bool
+    null_rows_are_empty: bool
+    pack: PackRequest | None
+    path: str
+    transform: Transform
+    vocabulary: Vocabulary
+    def __init__(self) -> None: ...
+    @property
+    def cell_items(self) -> int: ...
+    @cell_items.setter
+    def cell_items(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def default_bits(self) -> int | None: ...
+    @default_bits.setter
+    def default_bits(self, arg0: typing.SupportsInt | typing.SupportsIndex | None) -> None: ...
+    @property
+    def default_items(self) -> int | None: ...
+    @default_items.setter
+    def default_items(self, arg0: typing.SupportsInt | typing.SupportsIndex | None) -> None: ...
+    @property
+    def kinds(self) -> list[str]: ...
+    @kinds.setter
+    def kinds(self, arg0: collections.abc.Sequence[str]) -> None: ...
+    @property
+    def list_length(self) -> int: ...
+    @list_length.setter
+    def list_length(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def num_offsets(self) -> int: ...
+    @num_offsets.setter
+    def num_offsets(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def unit_nanoseconds(self) -> int: ...
+    @unit_nanoseconds.setter
+    def unit_nanoseconds(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+
+class StoredColumn:
+    def __init__(self) -> None: ...
+    @property
+    def path_of_file(self) -> list[int]: ...
+    @path_of_file.setter
+    def path_of_file(
+        self, arg0: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]
     ) -> None: ...
+    @property
+    def paths(self) -> list[str]: ...
+    @paths.setter
+    def paths(self, arg0: collections.abc.Sequence[str]) -> None: ...
+
+class ColumnSpec:
+    nulls_are_errors: bool
+    request: ColumnRequest
+    stored: StoredColumn
+    def __init__(self) -> None: ...
+    @property
+    def element(self) -> int: ...
+    @element.setter
+    def element(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def field(self) -> int: ...
+    @field.setter
+    def field(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def file_bits(self) -> list[int | None]: ...
+    @file_bits.setter
+    def file_bits(
+        self, arg0: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None]
+    ) -> None: ...
+    @property
+    def fill_bits(self) -> int: ...
+    @fill_bits.setter
+    def fill_bits(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
 
 class RowGroups:
     def __init__(
@@ -321,6 +406,26 @@ class EpochOrder:
         num_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
     ) -> None: ...
 
+class FurtherChunks:
+    def __init__(
+        self,
+        *,
+        row_group: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        num_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        valid: typing.Annotated[numpy.typing.ArrayLike, numpy.bool],
+    ) -> None: ...
+
+class ShareWindows:
+    def __init__(
+        self,
+        *,
+        num_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        key: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
+        begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        end: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    ) -> None: ...
+
 class Share:
     def __init__(
         self,
@@ -330,35 +435,36 @@ class Share:
         world_size: typing.SupportsInt | typing.SupportsIndex,
         dealt_rows: typing.SupportsInt | typing.SupportsIndex,
         skipped_rows: typing.SupportsInt | typing.SupportsIndex,
-        row_group: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        num_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        valid: typing.Annotated[numpy.typing.ArrayLike, numpy.bool],
-        window_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        window_key: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
-        window_begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        window_end: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        further: FurtherChunks,
+        windows: ShareWindows,
         is_claimed: bool,
+    ) -> None: ...
+
+class DataSpec:
+    def __init__(
+        self,
+        *,
+        files: DataFiles,
+        fields: collections.abc.Sequence[FieldSpec],
+        columns: collections.abc.Sequence[ColumnSpec],
+        selections: Selections | None,
+        row_id_field: typing.SupportsInt | typing.SupportsIndex,
+        row_valid_field: typing.SupportsInt | typing.SupportsIndex,
+        rows_are_packed: bool,
     ) -> None: ...
 
 class ReaderSpec:
     def __init__(
         self,
         *,
-        files: DataFiles,
+        data: DataSpec,
         share: Share,
         beside: collections.abc.Sequence[Share],
         batch_rows: typing.SupportsInt | typing.SupportsIndex,
         batch_sizes: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        fields: collections.abc.Sequence[FieldSpec],
-        columns: collections.abc.Sequence[ColumnSpec],
-        row_id_field: typing.SupportsInt | typing.SupportsIndex,
-        row_valid_field: typing.SupportsInt | typing.SupportsIndex,
         num_threads: typing.SupportsInt | typing.SupportsIndex,
         max_memory_bytes: typing.SupportsInt | typing.SupportsIndex,
         lent_slabs: bool,
-        selections: Selections | None,
-        rows_are_packed: bool,
     ) -> None: ...
 
 class ReaderMemory:

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, TypeVar
 
 from torchparquet._impl.bridge import find_bridge
 
@@ -17,6 +18,16 @@ except ModuleNotFoundError as error:
         "torchparquet is not built: its extension _core is missing; in a checkout run: "
         "pip install ."
     ) from None
+
+
+_Options = TypeVar("_Options")
+
+
+def filled(options: _Options, **values: Any) -> _Options:
+    """Return options of the extension with values for some of its attributes."""
+    for name, value in values.items():
+        setattr(options, name, value)
+    return options
 
 
 @functools.cache

@@ -66,7 +66,9 @@ class StoreReading:
             etags=[entity_tag(stamp) for stamp in listing.stamps],
             identities=list(listing.stamps),
             with_addresses=maker is not None,
-            **{"max_connections": connections, **listing.client},
+            options=native.filled(
+                native.FetchOptions(), **{"max_connections": connections, **listing.client}
+            ),
         )
         if listing.footers:
             self.native.footers = listing.footers[0]

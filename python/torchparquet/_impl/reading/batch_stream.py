@@ -81,11 +81,11 @@ class BatchStream(Stream):
         first, *beside = native_shares(parts.row_groups, lanes)
         self._claims = lanes[0].claims
         spec = ReaderSpec(
+            data=parts.spec,
             share=first,
             beside=beside,
             batch_rows=sum(lane.batch_size or 0 for lane in lanes),
             batch_sizes=lanes[0].batch_sizes if self._claims is None else (),
-            **parts.of_spec,
             num_threads=num_threads,
             max_memory_bytes=max_memory_bytes,
             lent_slabs=lends,

@@ -13,7 +13,7 @@ from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.tensors import batch_names, slab_order
 from torchparquet._impl.files.schemas import NANOSECONDS, stored_path
 from torchparquet._impl.files.store_reading import StoreReading
-from torchparquet._impl.native import ColumnSpec, DataFiles, FieldSpec, PackRequest, Vocabulary
+from torchparquet._impl.native import DataFiles, FieldSpec, PackRequest, Vocabulary, filled
 from torchparquet._impl.plan.share import Windows
 from torchparquet.features import native_transform
 
@@ -50,20 +50,22 @@ def _native_share(
             num_rows=order.num_rows,
         )
     windows = _NO_WINDOWS if share.windows is None else share.windows
+    chunks = native.FurtherChunks(
+        row_group=further.row_group,
+        begin=further.row_begin,
+        num_rows=further.num_rows,
+        valid=further.valid,
+    )
     return native.Share(
         order=orders[id(order)],
         rank=share.index,
         world_size=share.num_shares,
         dealt_rows=share.dealt_rows,
         skipped_rows=share.skipped_rows,
-        row_group=further.row_group,
-        begin=further.row_begin,
-        num_rows=further.num_rows,
-        valid=further.valid,
-        window_rows=windows.stored_rows,
-        window_key=windows.key,
-        window_begin=windows.begin,
-        window_end=windows.end,
+        further=chunks,
+        windows=native.ShareWindows(
+            num_rows=windows.stored_rows, key=windows.key, begin=windows.begin, end=windows.end
+        ),
         is_claimed=share.claims is not None,
     )
 
@@ -72,29 +74,24 @@ def field_spec(field: Field, weighs: int = -1) -> FieldSpec:
     """Return a tensor of a batch as the native reader's field; `weighs` another by number."""
     if field.num_offsets:
         # The slab holds the offsets of rows; the values are outside of it.
-        return FieldSpec(
+        return filled(
+            FieldSpec(),
             item_bytes=8,
             width=len(field.sources) if field.keyed else 1,
-            cell_items=1,
             has_valid=field.nulls == "mask",
-            valid_items=1,
             num_offsets=field.num_offsets,
             has_item_valid=field.nulls == "mask" and field.has_lists,
             row_bytes=field.row_bytes,
             is_keyed=field.keyed,
             weighs=weighs,
         )
-    return FieldSpec(
+    return filled(
+        FieldSpec(),
         item_bytes=getattr(torch, field.dtype).itemsize,
         width=field.width or 1,
         cell_items=(field.length or 1) * (field.items or 1),
         has_valid=field.has_mask,
         valid_items=field.length or 1,
-        num_offsets=0,
-        has_item_valid=False,
-        row_bytes=0.0,
-        is_keyed=False,
-        weighs=-1,
     )
 
 
@@ -186,15 +183,15 @@ class StreamParts:
         places = {one.name: at for at, one in enumerate(self.fields) if not one.sources}
         self.task_names += [name for name in (ROW_ID, ROW_VALID) if name in places]
         numbers: dict[str | None, int] = {one.name: at for at, one in enumerate(self.fields)}
-        self.of_spec: dict[str, Any] = {
-            "files": files,
-            "fields": [field_spec(one, numbers.get(one.weighs, -1)) for one in self.fields],
-            "columns": _column_specs(self.fields, manifest),
-            "selections": selections,
-            "row_id_field": places.get(ROW_ID, -1),
-            "row_valid_field": places.get(ROW_VALID, -1),
-            "rows_are_packed": packed is not None,
-        }
+        self.spec = native.DataSpec(
+            files=files,
+            fields=[field_spec(one, numbers.get(one.weighs, -1)) for one in self.fields],
+            columns=_column_specs(self.fields, manifest),
+            selections=selections,
+            row_id_field=places.get(ROW_ID, -1),
+            row_valid_field=places.get(ROW_VALID, -1),
+            rows_are_packed=packed is not None,
+        )
 
     def close(self) -> None:
         """End the threads that bring bytes of a store. All streams must have ended."""
@@ -223,7 +220,7 @@ def _stored_paths(
     return paths, number[manifest.file_schema].tolist()
 
 
-def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpec]:
+def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[native.ColumnSpec]:
     specs = []
     by_path = [{leaf.path: leaf for leaf in schema} for schema in manifest.schemas]
     for index, field in enumerate(fields):
@@ -232,29 +229,32 @@ def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[ColumnSpe
         values_of = field.file_values or [()] * len(field.sources)
         stored = [_stored_paths(manifest, by_path, source) for source in field.sources]
         specs += [
-            ColumnSpec(
-                path=source,
-                kinds=list(kinds),
-                dtype=field.dtype,
-                cell_items=field.items or 1,
-                num_offsets=field.num_offsets,
-                list_length=1 if field.lengths_only else field.length or 0,
-                transform=transforms[element],
-                vocabulary=vocabularies[element],
+            filled(
+                native.ColumnSpec(),
+                request=filled(
+                    native.ColumnRequest(),
+                    path=source,
+                    kinds=list(kinds),
+                    dtype=field.dtype,
+                    unit_nanoseconds=NANOSECONDS[field.unit] if field.unit else 0,
+                    cell_items=field.items or 1,
+                    num_offsets=field.num_offsets,
+                    list_length=1 if field.lengths_only else field.length or 0,
+                    pack=pack_request(field),
+                    lengths_only=field.lengths_only,
+                    is_scalar=field.keyed and field.scalars[element],
+                    null_rows_are_empty=field.keyed and field.empty_nulls[element],
+                    transform=transforms[element],
+                    vocabulary=vocabularies[element],
+                    missing_is_null=field.missing_is_null,
+                    **default,
+                ),
+                stored=filled(native.StoredColumn(), paths=paths, path_of_file=path_of_file),
                 field=index,
                 element=element,
                 nulls_are_errors=fill is None,
                 fill_bits=bit_pattern(0 if fill is None else fill, field.dtype),
-                **default,
-                unit_nanoseconds=NANOSECONDS[field.unit] if field.unit else 0,
-                missing_is_null=field.missing_is_null,
                 file_bits=_file_bits(values, field.dtype),
-                stored_paths=paths,
-                path_of_file=path_of_file,
-                pack=pack_request(field),
-                lengths_only=field.lengths_only,
-                is_scalar=field.keyed and field.scalars[element],
-                null_rows_are_empty=field.keyed and field.empty_nulls[element],
             )
             for element, (source, kinds, values, fill, (paths, path_of_file)) in enumerate(
                 zip(field.sources, field.kinds, values_of, field.source_fills, stored, strict=True)
