@@ -18,6 +18,7 @@ from tests.fixtures.datasets import batches_of
 from tests.fixtures.parquet_files import write
 from torchparquet import CastError, Column, Pack, ParquetDataset
 from torchparquet.features import Bucketize, Clip, Hash, Log1p, Scale, Transform, apply
+from torchparquet.statistics import Statistics
 
 NUM_ROWS = 3000
 PLAIN: dict[str, Any] = {"use_dictionary": False}
@@ -272,6 +273,27 @@ def test_a_state_of_other_transforms_is_refused(tmp_path: Path) -> None:
     for other in (Scale(1, 3), [Scale(1, 2), Log1p()], Log1p()):
         with pytest.raises(ValueError, match="columns"):
             opened(other).load_state_dict(state)
+
+
+def test_transforms_from_statistics(tmp_path: Path) -> None:
+    values = numbers("float64", seed=3)
+    path = written(tmp_path, values)
+    found = Statistics.of(ParquetDataset(path, batch_size=100))["x"]
+    scaled = read(path, Column("x", transform=found.scale(), dtype="float64"))
+    np.testing.assert_allclose(scaled.numpy(), (values - values.mean()) / values.std(), 1e-9, 1e-9)
+    clipped = read(path, Column("x", transform=found.clip(0.1, 0.9), dtype="float64"))
+    low, high = np.quantile(values, [0.1, 0.9])
+    np.testing.assert_allclose(clipped.numpy(), values.clip(low, high))
+    buckets = read(path, Column("x", transform=found.bucketize(4)))
+    shares = torch.bincount(buckets) / NUM_ROWS
+    assert shares.tolist() == pytest.approx([0.25] * 4, abs=0.02)
+    logged = ParquetDataset(
+        path, batch_size=100, columns=[Column("x", transform=[Clip(0), Log1p()])]
+    )
+    of_logs = Statistics.of(logged)["x"]
+    assert of_logs.mean == pytest.approx(np.log1p(values.clip(0)).mean())
+    with pytest.raises(ValueError, match="numbers that differ"):
+        Statistics.of(ParquetDataset(pa.table({"x": [1.0, 1.0]}), batch_size=1))["x"].scale()
 
 
 @pytest.mark.parametrize(

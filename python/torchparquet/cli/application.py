@@ -13,11 +13,11 @@ from typing import Any
 import click
 
 from torchparquet import __version__
-from torchparquet.cli import bench, demo, inspect, plan, rewrite, rows, verify
+from torchparquet.cli import bench, demo, inspect, plan, rewrite, rows, stats, verify
 from torchparquet.cli.arguments import DEBUG
 from torchparquet.errors import one_line, printable
 
-_COMMANDS = (inspect, plan, rows, verify, bench, rewrite, demo)
+_COMMANDS = (inspect, stats, plan, rows, verify, bench, rewrite, demo)
 _FAILED, _WRONG_USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143
 
 
@@ -48,7 +48,7 @@ class _Application(click.Group):
 @click.version_option(__version__, prog_name="torchparquet", message="%(prog)s %(version)s")
 @click.pass_context
 def application(context: click.Context) -> int:
-    """Inspect, plan, verify, time and rewrite Parquet files that PyTorch trains on."""
+    """Inspect, count, plan, verify, time and rewrite Parquet files that PyTorch trains on."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help(), err=True)
     return _WRONG_USAGE

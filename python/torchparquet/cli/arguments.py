@@ -163,6 +163,13 @@ column_option = click.option(
 plot_option = parsed_option(
     "--plot", "FILE", "Draw the report too: FILE.png or FILE.svg.", checked_plot
 )
+filter_option = click.option(
+    *("--filter", "filters"), metavar="SQL", help="Read the rows for which this is true."
+)
+max_memory_option = size_option(
+    "--max-memory", "1GiB", "Bound of the batches in flight, and so of shuffle windows."
+)
+num_threads_option = number_option("--num-threads", most=1024, help="Decode threads.")
 batch_size_option = number_option("--batch-size", default=1024, help="Rows per batch and rank.")
 num_workers_option = number_option(
     "--num-workers", least=0, most=2**16 - 1, default=0, help="DataLoader workers of each rank."
@@ -186,9 +193,7 @@ _DATASET_OPTIONS = (
         "[default: 8, or those that fit memory]",
         _window,
     ),
-    size_option(
-        "--max-memory", "1GiB", "Bound of the batches in flight, and so of shuffle windows."
-    ),
+    max_memory_option,
     option(
         "--even",
         type=click.Choice(["split", "drop", "pad", "none"]),
@@ -196,9 +201,7 @@ _DATASET_OPTIONS = (
         help="Rule that gives ranks the same number of steps.",
     ),
     click.option("--drop-last", is_flag=True, help="Leave out batches that are not full."),
-    click.option(
-        *("--filter", "filters"), metavar="SQL", help="Read the rows for which this is true."
-    ),
+    filter_option,
     click.option(
         "--pack",
         multiple=True,

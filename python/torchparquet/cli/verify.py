@@ -27,7 +27,13 @@ from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet._impl.reading.window_limits import WindowMemory
 from torchparquet._impl.rows.exclusions import write_exclusions
 from torchparquet.audit import SeenRows, audit_rows, row_ids_of
-from torchparquet.cli.arguments import Data, dataset_options, number_option, report_command
+from torchparquet.cli.arguments import (
+    Data,
+    dataset_options,
+    num_threads_option,
+    number_option,
+    report_command,
+)
 from torchparquet.cli.columns import (
     ColumnFacts,
     null_count,
@@ -112,7 +118,7 @@ def _show_audit(console: Console, audit: dict[str, Any]) -> None:
     *("--world-size", "world_sizes"), default=(1,), multiple=True, help="Ranks; may be repeated."
 )
 @dataset_options
-@number_option("--num-threads", most=1024, help="Decode threads.")
+@num_threads_option
 @click.option("--no-decode", is_flag=True, help="Check only which rows each rank reads.")
 @click.option("--no-audit", is_flag=True, help="Only decode.")
 @click.option(

@@ -101,7 +101,7 @@ def through_file(
     if found is None:
         found = make()
         if store is None:
-            _write_to_disk(Path(text), codec.encode(found))
+            write_to_disk(Path(text), codec.encode(found))
         else:
             store.write(store.name_of(text), codec.encode(found))
     return found
@@ -122,7 +122,7 @@ def _read_from_disk(path: str) -> tuple[bytes, str]:
         return file.read(), ""
 
 
-def _write_to_disk(path: Path, content: bytes) -> None:
+def write_to_disk(path: Path, content: bytes) -> None:
     """Replace a file at once, so that others read the old or the new one."""
     # Remove the drafts of writers that were killed.
     for draft in path.parent.glob(f".{glob.escape(path.name)}.*{_DRAFT}"):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from torchparquet._impl.batches.columns import resolve_columns
 from torchparquet._impl.files.cache_file import Codec, found_by_pass
@@ -122,19 +123,22 @@ def _strings_of(field: Field) -> Field:
 
 def _different(batch: Batch, field: Field) -> set[bytes]:
     """Return the different strings of a batch that are not null."""
-    strings: Jagged = batch[field.name]
+    strings = strings_in(batch[field.name], batch[field.mask_names[-1]].numpy())
+    return set(strings.unique().to_pylist()) - {None}
+
+
+def strings_in(strings: Jagged, valid: NDArray[np.bool_]) -> pa.Array:
+    """Return the innermost strings of a batch as an array of Arrow, null where not `valid`."""
     while isinstance(strings.values, Jagged):
         strings = strings.values
-    valid = batch[field.mask_names[-1]].numpy()
     buffers = (
         np.packbits(valid, bitorder="little"),
         strings.offsets.numpy(),
         strings.values.numpy(),
     )
-    array = pa.Array.from_buffers(
+    return pa.Array.from_buffers(
         pa.large_binary(), len(valid), [pa.py_buffer(buffer) for buffer in buffers]
     )
-    return set(array.unique().to_pylist()) - {None}
 
 
 def _parts(words: tuple[bytes, ...]) -> dict[str, Any]:
