@@ -192,11 +192,11 @@ def apply(transform: Transform | Sequence[Transform], values: Any) -> torch.Tens
             buckets = torch.tensor(list(map(applied.bucket_of, texts)), dtype=torch.int64)
             return buckets.view(array.shape)
         if array.size and array.dtype.kind not in "bui":
-            raise TypeError(f"Hash takes integers, str or bytes; got {array.dtype}")
+            raise TypeError(f"Hash takes integers, str or bytes; got {shown(values)}")
         words = array.astype(np.uint64 if array.dtype == np.uint64 else np.int64)
     else:
         if array.dtype.kind not in "buif":
-            raise TypeError(f"transforms take numbers; got {array.dtype}")
+            raise TypeError(f"transforms take numbers, and no None; got {shown(values)}")
         words = array.astype(np.float64)
     bits = applied.apply(np.ascontiguousarray(words).reshape(-1).view(np.uint64))
     whole = num_results(transforms) is not None

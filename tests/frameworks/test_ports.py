@@ -1,8 +1,10 @@
-"""The examples that port other loaders, or read sparse features: they run and read every row."""
+"""The examples of other loaders, sparse and tabular features: they run and read every row."""
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ import pytest
 import keyed_features
 import port_row_stream
 import port_sparse_features
+import tabular_features
 from tests.fixtures.tree import ROOT
 from tests.frameworks.jobs.running import python, run, torchrun
+from torchparquet.statistics import Statistics
 
 LINE = re.compile(r"epoch (\d+), rank (\d+): (\d+) rows(?:, (\d+) active)?, loss ([\d.]+)")
 
@@ -74,3 +78,17 @@ def test_keyed_features_train_on_every_value(tmp_path: Path, ranks: int) -> None
     num_values += len(table) - table["country"].null_count
     assert sum(line[3] for line in found) == 4 * num_values
     assert found[-1][4] < 0.5 * found[0][4]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_tabular_features_are_served_as_they_are_trained_with(tmp_path: Path, ranks: int) -> None:
+    sales = tmp_path / "sales"
+    tabular_features.write_sales(sales)
+    split = json.dumps(["train", tabular_features.PARTS])
+    statistics = tmp_path / "statistics.json"
+    command = [sys.executable, "-m", "torchparquet", "stats", str(sales), "--split", split]
+    run([*command, "-o", str(statistics)], ROOT)
+    found = losses("examples/tabular_features.py", ranks, sales, statistics)
+    rows = Statistics.load(statistics).num_rows
+    assert [line[2] for line in found] == [-(-rows // ranks)] * 4 * ranks
+    assert found[-1][4] < 0.75 * found[0][4]
