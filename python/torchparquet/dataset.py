@@ -361,7 +361,7 @@ class ParquetDataset(SessionDataset[Batch]):
         """
         self._session.refuse_second_sharding()
         refuse_second_batching(self)
-        num_dropped = num_dropped_by_accelerate(self)
+        num_dropped = num_dropped_by_accelerate(self) if self._session.can_pass_over else 0
         if num_dropped:
             iteration: Iteration = SkippingIteration(self._session, num_dropped)
         else:

@@ -21,7 +21,7 @@ from torchparquet._impl.functions.transforms import Processor, Transform
 from torchparquet._impl.mixing.mix_order import MixOptions, Stopping
 from torchparquet._impl.mixing.mix_session import Member, MixSession
 from torchparquet._impl.mixing.mixture import Mixture, SkippingMixture
-from torchparquet._impl.mixing.row_mixing import RowMixture
+from torchparquet._impl.mixing.row_mixing import RowMixture, SkippingRowMixture
 from torchparquet._impl.mixing.session_dataset import SessionDataset
 from torchparquet._impl.ranks.loaders import (
     IterableOnly,
@@ -141,8 +141,10 @@ class MixedDataset(SessionDataset[Batch]):
         self._session.refuse_second_sharding()
         refuse_second_batching(self)  # after the data sets, which refuse loaders of Accelerate
         num_dropped = num_dropped_by_accelerate(self) if self._session.can_pass_over else 0
+        is_of_rows = self._session.options.batch_size is not None
         if num_dropped:
-            mixture: Mixture = SkippingMixture(self._session, num_dropped)
+            skipping = SkippingRowMixture if is_of_rows else SkippingMixture
+            mixture: Mixture = skipping(self._session, num_dropped)
         else:
             mixture = self._session.mixing(self._session)
         end_orphaned_worker()

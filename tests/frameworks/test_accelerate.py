@@ -100,16 +100,6 @@ def test_skipped_batches_of_a_mix_are_not_read(
     assert ids_of(loader) == wanted[1]
 
 
-def test_skipped_batches_of_mixed_rows_are_dropped(accelerator: Any, data: Any) -> None:
-    def mixed() -> Any:
-        parts = [dataset_of(data, seed=seed) for seed in range(2)]
-        return mix(parts, within_batch=True, batch_size=16)
-
-    (wanted,) = [ids_of(mixed())]
-    loader = accelerator.prepare(ParquetLoader(mixed()))
-    assert ids_of(accelerate.skip_first_batches(loader, 7)) == wanted[7:]
-
-
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_states_count_what_was_delivered(
     accelerator: Any, tmp_path: Path, data: Any, num_workers: int

@@ -10,13 +10,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.recorded import check_killed_and_resumed, dataset_of, stream_of
+from tests.frameworks.jobs.recorded import (
+    Noting,
+    check_killed_and_resumed,
+    dataset_of,
+    ids_of,
+)
 from tests.frameworks.jobs.running import run, torchrun
 
 pytest.importorskip("transformers")
 from transformers import Trainer, TrainingArguments
 
+from torchparquet import mix
 from torchparquet.frameworks.transformers import ParquetTrainerMixin
 
 JOB = Path(__file__).parent / "jobs" / "transformers_job.py"
@@ -51,24 +58,49 @@ class Own(ParquetTrainerMixin, Trainer):
     pass
 
 
-def test_a_resumed_run_reads_nothing_before_its_checkpoint(tmp_path: Path, data: Any) -> None:
-    """Stopped 5 batches into the second epoch, whose others are then all that is read."""
-    read: list[list[int]] = []
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("is_of_rows", [False, True])
+def test_a_resumed_run_reads_nothing_before_its_checkpoint(
+    tmp_path: Path, data: Any, is_of_rows: bool, num_workers: int
+) -> None:
+    """Stopped 3 batches before the end of the second epoch; the third one is whole again."""
+    noting = Noting(tmp_path / "read.jsonl")
+    trained: list[list[int]] = []
 
-    def note(batch: dict[str, Any]) -> dict[str, Any]:
-        read.append(batch["row.id"].tolist())
-        return batch
+    class Noted(Mean):
+        def forward(self, x: torch.Tensor, **others: Any) -> dict[str, torch.Tensor]:
+            trained.append(others["row.id"].tolist())
+            return super().forward(x)
+
+    def dataset() -> Any:
+        if not is_of_rows:
+            return dataset_of(data, transform=noting)
+        parts = [dataset_of(data, transform=noting, seed=seed) for seed in range(2)]
+        return mix(parts, within_batch=True, batch_size=16)
 
     def train(max_steps: int, checkpoint: Path | None) -> None:
         arguments = TrainingArguments(
-            str(tmp_path), use_cpu=True, max_steps=max_steps, report_to=[], disable_tqdm=True
+            str(tmp_path),
+            use_cpu=True,
+            max_steps=max_steps,
+            report_to=[],
+            disable_tqdm=True,
+            dataloader_num_workers=num_workers,
         )
-        dataset = dataset_of(data, transform=note)
-        Own(Mean(), arguments, train_dataset=dataset).train(resume_from_checkpoint=checkpoint)
+        Own(Noted(), arguments, train_dataset=dataset()).train(resume_from_checkpoint=checkpoint)
 
-    wanted = stream_of(data, 0, 1, range(2))
-    train(30, None)
-    assert read[:30] == wanted[0] + wanted[1][:5]
-    read.clear()
-    train(50, tmp_path / "checkpoint-30")
-    assert read == wanted[1][5:]
+    whole = DataLoader(dataset(), batch_size=None, num_workers=num_workers)
+    wanted = [ids_of(whole) for _ in range(3)]
+    num_read_whole = len(noting.take()) // 3
+    num_steps = len(wanted[0])
+    train(2 * num_steps - 3, None)
+    assert trained == wanted[0] + wanted[1][:-3]
+    trained.clear()
+    noting.take()
+    train(3 * num_steps, tmp_path / f"checkpoint-{2 * num_steps - 3}")
+    assert trained == wanted[1][-3:] + wanted[2]
+    read = noting.take()
+    if is_of_rows:
+        assert len(read) < num_read_whole * 4 / 3
+    else:
+        assert sorted(read) == sorted(trained)

@@ -51,6 +51,25 @@ def ids_of(batches: Iterable[dict[str, Any]]) -> list[list[int]]:
     return [batch["row.id"].tolist() for batch in batches]
 
 
+class Noting:
+    """A transform that notes the rows of each batch that is read, in any process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.write_text("")
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        with self._path.open("a") as file:
+            file.write(f"{json.dumps(batch['row.id'].tolist())}\n")
+        return batch
+
+    def take(self) -> list[list[int]]:
+        """Return the noted batches, and forget them."""
+        noted = list(map(json.loads, self._path.read_text().splitlines()))
+        self._path.write_text("")
+        return noted
+
+
 def stream_of(
     data: Path, rank: int, world_size: int, epochs: range, num_workers: int = 0
 ) -> Stream:

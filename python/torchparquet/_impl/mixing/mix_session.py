@@ -146,11 +146,9 @@ class MixSession(Session[MixPosition]):
     @property
     def can_pass_over(self) -> bool:
         """True if the position after a batch is known without reading it."""
-        return self.options.batch_size is None and all(of.can_pass_over for of in self.members)
-
-    def after_batch(self, position: MixPosition) -> MixPosition:
-        """Return the position after the next batch, if that is known without reading."""
-        return self.mixing.after_batch(self, position)
+        if self.options.batch_size is None:
+            return all(of.can_pass_over for of in self.members)
+        return all(isinstance(of, DatasetSession) for of in self.members)
 
     def placed(self, state: Any, epoch: int, worker: _Worker = None) -> MixPosition:
         """Return where a state leads to; the start of an epoch if it is None."""
@@ -204,6 +202,10 @@ class MixSession(Session[MixPosition]):
     def batches_left(self, position: MixPosition, worker: _Worker = None) -> int:
         """Return the batches of the epoch that are left."""
         return 0 if position.progress.over else self.mixing.batches_left(position)
+
+    def steps_of_worker(self, worker: tuple[int, int]) -> int:
+        """Return the batches of a DataLoader worker in the epoch that has begun."""
+        return self.batches_left(self._resolved(*self._begun_from, worker))
 
     def rows(self, position: MixPosition, worker: _Worker = None) -> tuple[int, None]:
         """Return that nobody knows how many rows there are."""

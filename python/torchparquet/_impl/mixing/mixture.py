@@ -150,21 +150,23 @@ class Mixture(SessionIterator[Batch, MixPosition]):
         batch = self._marked(batch, number)
         return batch, _counted(self._session, position, order, iterator.progress.position)
 
-    def pass_over(self, num_items: int) -> None:
-        """Go on after the next batches of the epoch, which are not read."""
-        position = self.begin()
-        for _ in range(num_items):
-            position = self.after_batch(self._session, position)
+    def pass_over(self, num_items: int) -> int:
+        """Go on after the next batches, which are not read; return how many of them there are."""
+        position, passed = self.begin(), 0
+        owed = [0] * len(position.places)  # by data set: batches between its place and the next one
+        while passed < num_items and (number := self._order(position).next) is not None:
+            place = position.places[number]
+            position = _counted(self._session, position, self._order(position), place)
+            owed[number] = owed[number] + 1 if position.places[number] is place else 0
+            passed += 1
+        for number in filter(owed.__getitem__, range(len(owed))):
+            iterator, places = self._iterator(number), position.places
+            iterator.go_back(places[number])
+            iterator.pass_over(owed[number])
+            place = iterator.progress.position
+            position = replace(position, places=with_item(places, number, place))
         self.progress.move(position)
-
-    @staticmethod
-    def after_batch(session: MixSession, position: MixPosition) -> MixPosition:
-        """Return the position after the next batch; the same at the end."""
-        order = _order_at(position)
-        if order.next is None:
-            return position
-        place = session.members[order.next].after_batch(position.places[order.next])
-        return _counted(session, position, order, place)
+        return passed
 
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or row `row` of it, to be shown."""

@@ -170,5 +170,18 @@ class RowCursor:
         return True
 
 
+class RowCounter:
+    """Stands for a `RowCursor` where rows are counted, not read, and their number is known."""
+
+    def available(self, place: RowPlace, wanted: int) -> int:
+        """Return how many of `wanted` rows exist."""
+        assert place.left is not None  # noqa: S101
+        return min(wanted, place.left)
+
+    def rows(self, place: RowPlace, wanted: int) -> tuple[list[Batch], RowPlace]:
+        """Return no rows, and the place after them: only its state knows of which batch it is."""
+        return [], RowPlace(place.batch, place.used + wanted)
+
+
 def _following(record: BatchRecord, taken: int) -> BatchRecord:
     return BatchRecord(record.number + 1, record.after, taken, record.end)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from torchparquet._impl.batches.batch_rows import check_alike, joined
 from torchparquet._impl.batches.tensors import Batch
@@ -16,7 +16,10 @@ from torchparquet._impl.mixing.mix_order import (
 )
 from torchparquet._impl.mixing.mix_session import Ended, Member, MixPosition, MixSession
 from torchparquet._impl.mixing.mixture import Mixture
-from torchparquet._impl.mixing.row_cursor import BatchRecord, RowCursor, RowPlace
+from torchparquet._impl.mixing.row_cursor import BatchRecord, RowCounter, RowCursor, RowPlace
+from torchparquet._impl.session.session_iterator import Skipping
+
+_CursorOf: TypeAlias = Callable[[MixPosition, int], RowCursor | RowCounter]
 
 
 class RowMixture(Mixture):
@@ -56,9 +59,7 @@ class RowMixture(Mixture):
         if progress.over or left is None:
             return progress.over
         if position.options.stopping == "first_exhausted":
-            batch_size = position.options.batch_size
-            assert batch_size is not None  # noqa: S101
-            granted = rows_granted(position.options, progress, batch_size)
+            granted = rows_granted(position.options, progress, _batch_size(position))
             return any(num < rows for num, rows in zip(left, granted, strict=True))
         for number, num in zip(progress.active, left, strict=True):
             progress = progress if num else progress.exhausted([number])
@@ -77,20 +78,44 @@ class RowMixture(Mixture):
         return self._cursors[number]
 
     def _take(self, position: MixPosition) -> tuple[Batch, MixPosition]:
-        wanted = position.options.batch_size
-        assert wanted is not None  # noqa: S101
         for number, cursor in self._cursors.items():
             cursor.release(position.places[number])
         self._check(position)
         # An unreadable data set raises before rows of others are copied.
-        for number, rows in self._granted(position, wanted):
+        for number, rows in self._granted(position, _batch_size(position)):
             self._cursor(position, number).available(position.places[number], rows)
+        pieces, position = self._pieces(position, self._cursor)
+        return joined(pieces), position
+
+    def _pieces(
+        self, position: MixPosition, cursor_of: _CursorOf
+    ) -> tuple[list[Batch], MixPosition]:
+        """Return the rows of the next batch in pieces, and the position after it."""
+        wanted = _batch_size(position)
         pieces: list[Batch] = []
         while wanted and position.progress.active:
-            position, found, num_rows = self._rows(position, wanted)
+            position, found, num_rows = self._rows(position, wanted, cursor_of)
             pieces += found
             wanted -= num_rows
-        return joined(pieces), position
+        return pieces, position
+
+    def pass_over(self, num_items: int) -> int:
+        """Go on after the next batches, which are not read; return how many of them there are."""
+        session, position, passed = self._session, self.begin(), 0
+        while True:
+            is_over, position = self._without_ended(position)
+            if is_over or passed == num_items:
+                break
+            _, position = self._pieces(position, lambda *_: RowCounter())
+            passed += 1
+        if is_over:
+            position = replace(position, progress=replace(position.progress, over=True))
+        elif passed:
+            # As a resumed mix finds the batches of the next rows.
+            position = session.placed(session.state_of(position), position.epoch)
+        self._cursors.clear()
+        self.progress.move(position)
+        return passed
 
     def _granted(self, position: MixPosition, wanted: int) -> Iterator[tuple[int, int]]:
         """Yield the active data sets, and how many of the next rows each gives."""
@@ -110,20 +135,23 @@ class RowMixture(Mixture):
     @property
     def over(self) -> bool:
         """True if no batch is left; may read one ahead to know."""
-        position, stopping = self.begin(), self._session.options.stopping
-        if position.progress.over or self._over_at is position:
+        position = self.begin()
+        if self._over_at is position:
             return True
-        if stopping == "first_exhausted":
-            assert position.options.batch_size is not None  # noqa: S101
-            granted = self._granted(position, position.options.batch_size)
-            is_over = not all(self._has(position, *each) for each in granted)
-        else:
-            position = self._without_exhausted(position)
-            self.progress.position = position
-            is_over = all(position.progress.rounds)
+        is_over, self.progress.position = self._without_ended(position)
         if is_over:
-            self._over_at = position
+            self._over_at = self.progress.position
         return is_over
+
+    def _without_ended(self, position: MixPosition) -> tuple[bool, MixPosition]:
+        """Return whether no batch is left, and the position without data sets that have ended."""
+        if position.progress.over:
+            return True, position
+        if self._session.options.stopping == "first_exhausted":
+            granted = self._granted(position, _batch_size(position))
+            return not all(self._has(position, *each) for each in granted), position
+        position = self._without_exhausted(position)
+        return all(position.progress.rounds), position
 
     def _without_exhausted(self, position: MixPosition) -> MixPosition:
         """Return the position after data sets without a row left have gone or begun anew."""
@@ -140,14 +168,16 @@ class RowMixture(Mixture):
                 position = self._with_round_begun(position, number)
         return position
 
-    def _rows(self, position: MixPosition, wanted: int) -> tuple[MixPosition, list[Batch], int]:
+    def _rows(
+        self, position: MixPosition, wanted: int, cursor_of: _CursorOf
+    ) -> tuple[MixPosition, list[Batch], int]:
         """Return the position after rows, these, and their number: fewer if a data set leaves."""
         empty: list[int] = []
         pieces: list[Batch] = []
         num_rows = 0
         for number, left in list(self._granted(position, wanted)):
             while left:
-                cursor = self._cursor(position, number)
+                cursor = cursor_of(position, number)
                 available = cursor.available(position.places[number], left)
                 if available:
                     found, place = cursor.rows(position.places[number], available)
@@ -192,6 +222,16 @@ class RowMixture(Mixture):
                 examples[f"data set {number}"] = cursor.example
         check_alike(list(examples.values()), list(examples))
         self._checked = True
+
+
+class SkippingRowMixture(Skipping[MixPosition], RowMixture):
+    """A mix of rows for a loader that drops the first batches."""
+
+
+def _batch_size(position: MixPosition) -> int:
+    batch_size = position.options.batch_size
+    assert batch_size is not None  # noqa: S101
+    return batch_size
 
 
 def _row_place(member: Member, at: Any, worker: tuple[int, int] | None) -> RowPlace:

@@ -61,11 +61,19 @@ def plan_leg(
 
 def steps_of_shares(plan: EpochPlan, num_steps: int) -> Int64Array:
     """Return the batches of each share among the first `num_steps` of each rank, int64 `[S]`."""
-    # The DataLoader takes a batch from each worker in turn, and skips those that have no more.
     options = plan.options
     if options.order.canonical_world_size is not None or options.num_workers == 1:
         return np.minimum(plan.share_steps, num_steps)
     steps = plan.share_steps.reshape(options.num_workers, options.world_size)
+    return steps_in_turn(steps, num_steps).reshape(-1)
+
+
+def steps_in_turn(steps: Int64Array, num_steps: int) -> Int64Array:
+    """Return the batches of each worker among a loader's first, from its number of batches.
+
+    Both are int64 `[num_workers, loaders]`; each loader takes `num_steps` batches, or all.
+    """
+    # The DataLoader takes a batch from each worker in turn, and skips those that have no more.
     taken = np.zeros_like(steps)
     left = np.minimum(steps.sum(axis=0), num_steps)
     while left.any():
@@ -78,8 +86,7 @@ def steps_of_shares(plan: EpochPlan, num_steps: int) -> Int64Array:
         turn: Int64Array = np.cumsum(active, axis=0) - active
         taken += active * (rounds + (turn < rest))
         left = left - num_active * rounds - rest
-    flat: Int64Array = taken.reshape(-1)
-    return flat
+    return taken
 
 
 def rows_beyond(plan: EpochPlan, num_steps: int, num_rows: int) -> Int64Array:

@@ -7,14 +7,19 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
-from multiprocessing.context import ForkProcess, ForkServerProcess
+from multiprocessing.context import ForkProcess, ForkServerProcess, get_spawning_popen
 from types import FrameType
 from typing import Any, NoReturn, SupportsIndex, TypeVar
 
-from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    default_collate,
+    default_convert,
+    get_worker_info,
+)
 
 from torchparquet._impl.processors import end_with_parent
-from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet.errors import unpickled
 
 _Item = TypeVar("_Item", covariant=True)
@@ -43,10 +48,14 @@ class IterableOnly(IterableDataset[_Item]):
 
     # For messages: what it is, and what it delivers.
     _noun, _item = "ParquetDataset", "batch"
+    _num_dropped = 0  # by the loader that has spawned this DataLoader worker
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Callable[..., Any], Any, Any]:
         """Return what makes a copy: the version first, for it is read before all else."""
-        return unpickled, (type(self), version("torchparquet")), self.__getstate__()
+        state: Any = self.__getstate__()
+        if get_spawning_popen() is not None:
+            state = state | {"_num_dropped": num_dropped_by_accelerate(self)}
+        return unpickled, (type(self), version("torchparquet")), state
 
     def __getitem__(self, index: object) -> NoReturn:
         """Refuse, as `dataset[0]`, `Subset` and the parts of `random_split` ask for it."""
@@ -97,18 +106,22 @@ def refuse_second_sharding() -> None:
                 )
 
 
-def num_dropped_by_accelerate(dataset: object) -> int:
-    """Return how many batches of `dataset` a loader of `accelerate.skip_first_batches` drops."""
-    if in_worker():
-        return 0
+def num_dropped_by_accelerate(dataset: IterableOnly[Any]) -> int:
+    """Return how many batches of `dataset` a loader of `accelerate.skip_first_batches` drops.
+
+    Only if empty ones may take their place: other functions to collate, and loaders that dispatch,
+    need what is in them. A forked worker has the loader on its stack, a spawned one what `dataset`
+    was pickled with.
+    """
     for accelerate, loader in _loaders_on_stack():
         kinds = (accelerate.DataLoaderShard, accelerate.SkipDataLoader)
         if issubclass(type(loader), kinds) and getattr(loader, "dataset", None) is dataset:
-            return int(getattr(loader, "skip_batches", 0))
-    return 0
+            takes_empty = loader.batch_size is None and loader.collate_fn is default_convert
+            return int(getattr(loader, "skip_batches", 0)) if takes_empty else 0
+    return dataset._num_dropped
 
 
-def _loaders_on_stack() -> Iterator[tuple[Any, object]]:
+def _loaders_on_stack() -> Iterator[tuple[Any, Any]]:
     """Yield Accelerate's module and the `self` of each of its frames, from the inside out."""
     accelerate = sys.modules.get(_ACCELERATE)
     frame: FrameType | None = None if accelerate is None else sys._getframe(2)

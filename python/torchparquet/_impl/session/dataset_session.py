@@ -145,12 +145,8 @@ class DatasetSession(Session[Place]):
 
     @property
     def can_pass_over(self) -> bool:
-        """True, since batches have numbers."""
-        return True
-
-    def after_batch(self, place: Place) -> Place:
-        """Return the place after the next batch."""
-        return place.after_batch()
+        """True if it is known which worker has which of a loader's first batches."""
+        return self.num_epochs == 1 or self.topology().num_workers == 1
 
     def close(self) -> None:
         """End all iterations and free their memory."""
@@ -310,6 +306,10 @@ class DatasetSession(Session[Place]):
     def batches_left(self, position: Place, worker: tuple[int, int] | None = None) -> int:
         """Return the batches of the epoch that are left."""
         return position.end - position.steps
+
+    def steps_of_worker(self, worker: tuple[int, int]) -> int:
+        """Return the batches of a DataLoader worker in the epoch that has begun."""
+        return self.batches_left(self._resolved(*self._begun_from, self.topology(worker)))
 
     def rows(
         self, position: Place, worker: tuple[int, int] | None = None

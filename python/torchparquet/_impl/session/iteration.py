@@ -140,8 +140,7 @@ class Iteration(SessionIterator[Batch, Place]):
     def _next_shares(self, place: Place) -> Sequence[Share]:
         """Return what the next epoch reads, as far as one is to be expected; else nothing."""
         session = self._session
-        num_epochs = session.num_epochs
-        follows = num_epochs is None or (place.epoch + 1) % num_epochs != 0
+        follows, num_epochs = self._has_epoch_after(place), session.num_epochs
         # Who iterates once may not do so again. Who has done so twice goes on.
         if place.claims is not None or (not follows and place.epoch < (num_epochs or 0)):
             return ()
@@ -150,6 +149,10 @@ class Iteration(SessionIterator[Batch, Place]):
         except ValueError:
             return ()  # the next epoch says so
         return session.planner.shares(following, self.topology) if following.end else ()
+
+    def _has_epoch_after(self, place: Place) -> bool:
+        num_epochs = self._session.num_epochs
+        return num_epochs is None or (place.epoch + 1) % num_epochs != 0
 
     @property
     def topology(self) -> Topology:
@@ -239,14 +242,15 @@ class Iteration(SessionIterator[Batch, Place]):
     def _with_steps(self, place: Place) -> Place:
         """Return the place, or the start of the next epoch of this iteration that has a batch."""
         session = self._session
-        num_epochs = session.num_epochs
         if place.steps >= place.end:
             self.take_epoch()
         while place.steps >= place.end:
             session.end_epoch(place)
             self._num_empty = self._num_empty + 1 if place.end == 0 else 0
-            is_last = num_epochs is not None and (place.epoch + 1) % num_epochs == 0
-            if is_last or (num_epochs is None and self._num_empty > _MAX_EMPTY_EPOCHS):
+            is_endless = session.num_epochs is None
+            if not self._has_epoch_after(place) or (
+                is_endless and self._num_empty > _MAX_EMPTY_EPOCHS
+            ):
                 self.progress.has_ended = True
                 session.rank_check.note_epoch(None)
                 raise StopIteration
@@ -294,10 +298,17 @@ class Iteration(SessionIterator[Batch, Place]):
         session.follow_progress(self.progress)
         self.progress.move(place)
 
-    def pass_over(self, num_items: int) -> None:
-        """Go on after the next batches of the epoch, which are not read."""
-        place = self.begin()
-        self.seek(place.steps_before + place.steps + num_items)
+    def pass_over(self, num_items: int) -> int:
+        """Go on after the next batches, which are not read; return how many of them there are."""
+        self._session.refuse_dynamic("step to go to")
+        place, left = self.begin(), num_items
+        while left > (of_epoch := place.end - place.steps) and self._has_epoch_after(place):
+            left -= of_epoch
+            place = self._with_steps(place._replace(steps=place.end, num_rows=0))
+        passed = min(left, of_epoch)
+        if passed:
+            self.progress.move(place._replace(steps=place.steps + passed, num_rows=0))
+        return num_items - left + passed
 
     def origin(self, row: int | None = None) -> object:
         """Return where the latest batch is from, or row `row` of it, to be shown."""

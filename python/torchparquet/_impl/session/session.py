@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Generic, Self
 
+import numpy as np
+from torch.utils.data import get_worker_info
+
 from torchparquet._impl.metrics.rank_metrics import Late, of_all_ranks
 from torchparquet._impl.metrics.read_metrics import Metrics
+from torchparquet._impl.plan.elastic import steps_in_turn
 from torchparquet._impl.plan.plan_options import Topology
 from torchparquet._impl.ranks.peers import Peers
 from torchparquet._impl.ranks.sharding import in_worker
@@ -60,6 +64,7 @@ class Session(ABC, Generic[Position]):
         self._num_own = 0  # up to the latest of this process
         self._claim: Claim | None = None
         self._start: Start | None = None
+        self._begun_from: tuple[Start | None, int] = (None, 0)  # of the latest `begin`
         self._beginning: Progress[Position] | None = None
         self._latest: Progress[Position] | None = None
         self._enter_process()
@@ -127,6 +132,10 @@ class Session(ABC, Generic[Position]):
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration, and the one under way, resume at `state`."""
+
+    @abstractmethod
+    def steps_of_worker(self, worker: tuple[int, int]) -> int:
+        """Return the batches of a DataLoader worker in the iteration that has begun."""
 
     # The iterations of this process.
 
@@ -280,10 +289,20 @@ class Session(ABC, Generic[Position]):
             self._claim = self._ledger.claim()
             self._num_seen = self._num_own = number = self._claim.number
         epoch = self._ledger.epoch_of(number)
-        position = resolved(self._start_of(number), epoch)
+        self._begun_from = self._start_of(number), epoch
+        position = resolved(*self._begun_from)
         if position.epoch != epoch:
             self._ledger.set_epoch_of(number, position.epoch)
         return position
+
+    def own_steps(self, num_steps: int) -> int:
+        """Return how many of a loader's first batches are of this process, one of its workers."""
+        worker = get_worker_info()
+        if worker is None or worker.num_workers == 1:
+            return num_steps
+        workers = [(number, worker.num_workers) for number in range(worker.num_workers)]
+        steps = np.array([[self.steps_of_worker(each)] for each in workers], dtype=np.int64)
+        return int(steps_in_turn(steps, num_steps)[worker.id, 0])
 
     def commit(self, progress: Progress[Position]) -> None:
         """Record that an iteration takes its epoch, if it is the one that begins."""

@@ -242,9 +242,9 @@ class SessionIterator(ExactIterator[Item, Position]):
                 self._session.number_next(self.progress, mark.epoch)
             self.progress.move(mark)
 
-    def pass_over(self, num_items: int) -> None:
-        """Go on after the next items of the epoch, which are not read."""
-        raise NotImplementedError
+    @abstractmethod
+    def pass_over(self, num_items: int) -> int:
+        """Go on after the next items, which are not read; return how many of them there are."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return where this iterator stands; see `ParquetDataset.state_dict`."""
@@ -257,19 +257,23 @@ class SessionIterator(ExactIterator[Item, Position]):
 
 
 class Skipping(SessionIterator[dict[str, Any], Position]):
-    """Of a loader that drops its first batches, an iteration in which these are empty, not read."""
+    """Of a loader that drops its first batches, an iteration in which these are empty, not read.
+
+    A DataLoader worker passes over those of them that the loader takes from it.
+    """
 
     def __init__(self, session: Any, num_dropped: int) -> None:
         """Prepare to iterate; the loader drops so many batches."""
         super().__init__(session, None)
-        self._num_dropped = self._num_to_skip = num_dropped
+        self._num_to_skip, self._num_dropped = num_dropped, 0
 
     def __next__(self) -> dict[str, Any]:
         """Return the next batch; `{}` for one that is dropped."""
+        if self._num_to_skip:
+            num_to_skip, self._num_to_skip = self._num_to_skip, 0
+            self.begin()
+            self._num_dropped = self.pass_over(self._session.own_steps(num_to_skip))
         if self._num_dropped:
             self._num_dropped -= 1
             return {}
-        if self._num_to_skip:
-            num_to_skip, self._num_to_skip = self._num_to_skip, 0
-            self.pass_over(num_to_skip)
         return super().__next__()
