@@ -25,10 +25,10 @@ class RecordingStore(native.RemoteStore):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self.arguments = arguments
         self.with_addresses = arguments["with_addresses"]
         self.etags = arguments["etags"]
-        self.max_connections = arguments["max_connections"]
+        self.options = arguments["options"]
+        self.max_connections = self.options.max_connections
         self.closed = False
         self.made.append(self)
 
