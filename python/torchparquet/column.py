@@ -160,16 +160,15 @@ class Column:
         set_checked(self, transform=transforms)
         if self.vocab is not None or self.decode is not None:
             raise ValueError("transform goes neither with vocab nor with decode")
-        by_name = dict(transforms) if self._transforms_have_names else {"": transforms}
+        by_name = {"": transforms} if isinstance(transforms[0], Transform) else dict(transforms)
         buckets = [num_results(one) for one in by_name.values()]
         if None in buckets and len(set(buckets)) > 1:
             raise ValueError(
                 "transforms of one tensor must all end in buckets, or none of them; read the "
                 f"others as a tensor of their own: {shortened(list(map(repr, by_name)))}"
             )
-        kind = "float" if None in buckets else "int"
-        dtype = str(self.dtype or ("float32" if kind == "float" else "int64"))
-        set_checked(self, dtype=dtype)
+        kind, dtype = "float" if None in buckets else "int", self.dtype_name
+        assert dtype is not None  # noqa: S101
         if kind not in dtype:
             raise ValueError(f"what transform makes needs a dtype of {kind}s; got dtype={dtype!r}")
         most = max(one or 0 for one in buckets)
@@ -177,20 +176,17 @@ class Column:
             raise ValueError(f"{most} buckets do not fit dtype={dtype!r}; leave it out for int64")
 
     @property
-    def _transforms_have_names(self) -> bool:
-        return isinstance(self.transform, tuple) and isinstance(self.transform[0], tuple)
-
-    def transforms_of(self, source: str) -> Transforms:
-        """Return the transforms of one of the columns; none if it is read as it is."""
+    def transforms(self) -> dict[str, Transforms]:
+        """The transforms of each source; none for those that are read as they are."""
         found: Any = self.transform or ()
-        if found and self._transforms_have_names:
-            found = dict(found).get(source, ())
-        transforms: Transforms = found
-        return transforms
+        if not found or isinstance(found[0], Transform):
+            found = [(source, found) for source in self.sources]
+        by_name: dict[str, Transforms] = dict(found)
+        return {source: by_name.get(source, ()) for source in self.sources}
 
     def _check_unit(self) -> None:
         checked_word("unit", self.unit, NANOSECONDS, " or None")
-        if self.dtype is None:
+        if self.dtype is None and self.transform is None:
             set_checked(self, dtype="int64")
         elif self.transform is None and self.dtype != "int64" and "float" not in str(self.dtype):
             raise ValueError(f"times of a unit are int64 or floats; got dtype={self.dtype!r}")
@@ -221,9 +217,14 @@ class Column:
 
     @property
     def dtype_name(self) -> str | None:
-        """The name of ``dtype``, such as ``"float32"``."""
+        """The name of ``dtype``, such as ``"float32"``; of what `transform` makes without one."""
         assert self.dtype is None or isinstance(self.dtype, str)  # noqa: S101
-        return self.dtype
+        if self.dtype is not None or self.transform is None:
+            return self.dtype
+        last: Any = self.transform
+        while isinstance(last, tuple):
+            last = last[-1]
+        return "float32" if num_results((last,)) is None else "int64"
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -9,16 +9,20 @@ The same objects transform values where a model serves: ``Hash(1_000_000)(["ann"
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from torchparquet._impl import native
 from torchparquet._impl.checks import checked_bool, checked_int, plain_number, set_checked, shown
+
+__all__ = ["Bucketize", "Clip", "Hash", "Log1p", "Scale", "Transform", "apply"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Bucketize(Transform):
     def __post_init__(self) -> None:
         """Check the borders, and store them as a tuple."""
         given: Any = self.borders
-        if not isinstance(given, Sequence | np.ndarray | torch.Tensor) or isinstance(given, str):
+        if isinstance(given, str) or np.ndim(given) != 1:
             raise TypeError(f"borders must be a sequence of numbers; got {shown(given)}")
         borders = tuple(_number("a border", one) for one in np.asarray(given).tolist())
         if not borders or not all(low < high for low, high in pairwise(borders)):
@@ -174,43 +178,84 @@ def apply(transform: Transform | Sequence[Transform], values: Any) -> torch.Tens
 
     Raises:
         TypeError: The values are of another kind than the transform takes.
-        ValueError: The transforms cannot follow one another.
+        ValueError: The transforms cannot follow one another, or lists differ in length.
 
     """
-    transforms = checked_transforms(transform)
-    applied = native_transform(transforms)
     device = values.device if isinstance(values, torch.Tensor) else None
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         values = values.double() if values.is_floating_point() else values
-    array = np.asarray(values)
-    if isinstance(transforms[0], Hash):
-        if array.dtype.kind in "USO":
-            texts = [one.encode() if isinstance(one, str) else one for one in _flat(values)]
-            if not all(isinstance(one, bytes) for one in texts):
-                raise TypeError(f"Hash takes integers, str or bytes; got {shown(values)}")
-            buckets = torch.tensor(list(map(applied.bucket_of, texts)), dtype=torch.int64)
-            return buckets.view(array.shape)
-        if array.size and array.dtype.kind not in "bui":
-            raise TypeError(f"Hash takes integers, str or bytes; got {shown(values)}")
-        words = array.astype(np.uint64 if array.dtype == np.uint64 else np.int64)
-    else:
-        if array.dtype.kind not in "buif":
-            raise TypeError(f"transforms take numbers, and no None; got {shown(values)}")
-        words = array.astype(np.float64)
-    bits = applied.apply(np.ascontiguousarray(words).reshape(-1).view(np.uint64))
-    whole = num_results(transforms) is not None
-    result = bits.view(np.int64 if whole else np.float64).reshape(array.shape)
-    return torch.from_numpy(result if whole else result.astype(np.float32)).to(device)
+    result = applied(checked_transforms(transform), values)
+    if result.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            result = result.astype(np.float32)
+    return torch.from_numpy(result).to(device)
+
+
+def applied(transforms: Transforms, values: Any) -> NDArray[Any]:
+    """Return values transformed, as float64, or as int64 if they become buckets."""
+    array = _array_of(values)
+    made = native_transform(transforms)
+    is_hash, kind = isinstance(transforms[0], Hash), array.dtype.kind
+    if is_hash and kind == "O":
+        buckets = [made.bucket_of(one) for one in _texts(array)]
+        return np.array(buckets, np.int64).reshape(array.shape)
+    if not array.size:
+        kind = "u" if is_hash else "f"
+    if kind not in ("bui" if is_hash else "buif"):
+        takes = "integers, str or bytes" if is_hash else "numbers"
+        raise TypeError(f"{type(transforms[0]).__name__} takes {takes}; got {shown(values)}")
+    # The bits of an integer are those of uint64 and of int64.
+    taken = np.float64 if not is_hash else np.uint64 if array.dtype == np.uint64 else np.int64
+    bits = made.apply(np.ascontiguousarray(array.astype(taken)).reshape(-1).view(np.uint64))
+    result_type = np.float64 if num_results(transforms) is None else np.int64
+    return bits.view(result_type).reshape(array.shape)
+
+
+def _array_of(values: Any) -> NDArray[Any]:
+    """Return values as an array, of objects if they are texts."""
+    if isinstance(values, bytearray | memoryview):
+        values = bytes(values)
+    if isinstance(values, np.ma.MaskedArray) or hasattr(values, "offsets"):
+        raise TypeError("give values without a mask, and lists by their `.values`")
+    try:
+        array = np.asarray(values)
+        if isinstance(values, np.ndarray):
+            if array.dtype.kind == "S":
+                raise TypeError("arrays of bytes lose zeros at the end; give a list of bytes")
+            return array.astype(object) if array.dtype.kind == "U" else array
+        if array.dtype.kind in "SUO":
+            return np.asarray(values, dtype=object)
+        if array.dtype.kind != "f":
+            return array
+        # NumPy makes floats of integers around 2**63.
+        objects = np.asarray(values, dtype=object)
+        numbers = objects.reshape(-1).tolist()
+        if numbers and all(type(one) is int and -(2**63) <= one < 2**64 for one in numbers):
+            whole = np.array([one % 2**64 for one in numbers], np.uint64)
+            return whole.reshape(objects.shape) if max(numbers) >= 2**63 else array
+        return array
+    except ValueError:
+        raise ValueError("lists of values must be of one length; give them one by one") from None
+
+
+def _texts(array: NDArray[Any]) -> Iterator[bytes]:
+    """Yield the strings of an array as bytes."""
+    for one in array.reshape(-1).tolist():
+        if not isinstance(one, str | bytes):
+            raise TypeError(f"Hash takes integers, str or bytes; got {shown(one)}")
+        yield one.encode() if isinstance(one, str) else one
 
 
 def transforms_by_source(
     given: Any, sources: Sequence[str]
 ) -> tuple[tuple[str, Transforms], ...] | Transforms:
     """Return the checked transforms of a tensor, or of columns of it by name."""
-    pairs = isinstance(given, tuple) and all(isinstance(one, tuple) for one in given) and given
-    if not (pairs or isinstance(given, Mapping)):
+    are_pairs = isinstance(given, tuple) and any(isinstance(one, tuple) for one in given)
+    if not (are_pairs or isinstance(given, Mapping)):
         return checked_transforms(given)
+    if are_pairs and not all(isinstance(one, tuple) and len(one) == 2 for one in given):
+        raise TypeError(f"transform by name takes a mapping; got {shown(given)}")
     by_name = {name: checked_transforms(of) for name, of in dict(given).items()}
     unknown = [name for name in by_name if name not in sources]
     if unknown or not by_name:
@@ -221,19 +266,10 @@ def transforms_by_source(
     return tuple(by_name.items())
 
 
-def _flat(values: Any) -> list[Any]:
-    """Return texts one by one, whatever sequences they are in."""
-    if isinstance(values, str | bytes):
-        return [values]
-    if isinstance(values, np.ndarray):
-        values = values.tolist()
-    if not isinstance(values, Sequence):
-        return [values]
-    return [text for one in values for text in _flat(one)]
-
-
 def _number(name: str, value: Any) -> float:
     plain = plain_number(value)
-    if isinstance(plain, bool) or not isinstance(plain, int | float) or math.isnan(plain):
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or plain != plain:
         raise TypeError(f"{name} must be a number; got {shown(value)}")
+    if isinstance(plain, int) and abs(plain) > sys.float_info.max:
+        raise ValueError(f"{name} must be a number that float64 holds; got {shown(plain)}")
     return float(plain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from tests.columns.test_vocab import layout_of
 from tests.fixtures.datasets import batches_of
 from tests.fixtures.parquet_files import write
-from torchparquet import CastError, Column, Pack, ParquetDataset
+from torchparquet import ByLength, CastError, Column, Jagged, Pack, ParquetDataset
 from torchparquet.features import Bucketize, Clip, Hash, Log1p, Scale, Transform, apply
 from torchparquet.statistics import Statistics
 
@@ -173,6 +174,7 @@ def test_a_tensor_of_several_columns(tmp_path: Path) -> None:
     hashed = Column(["b", "s"], transform=Hash(50))
     expected = [[bucket(b, 50), bucket(s, 50)] for b, s in ((10, "u"), (20, "v"), (30, "u"))]
     assert read(path, hashed).tolist() == expected
+    assert replace(Column("x", transform=Hash(5)), transform=Log1p()).dtype_name == "float32"
     assert scaled == pickle.loads(pickle.dumps(scaled))
 
 
@@ -196,7 +198,7 @@ def test_values_that_no_file_stores_are_transformed(tmp_path: Path) -> None:
         "land": Column("land", transform=Hash(100)),
         "day": Column("day", transform=Scale(1, 2)),
         "hash": Column("day", transform=Hash(100)),
-        "x": Column("x", transform=[Log1p()], default=3),
+        "x": Column("x", transform=[Log1p()], default=3, dtype="float64"),
         "s": Column("s", transform=Hash(100), default="w"),
         "l": Column("l", transform=Hash(100), default=[5]),
     }
@@ -206,10 +208,48 @@ def test_values_that_no_file_stores_are_transformed(tmp_path: Path) -> None:
     assert first["land"].item() == bucket("us", 100)
     assert second["land"].item() == bucket("de", 100)
     assert (first["day"].item(), second["day"].item()) == (0, 0.5)
-    assert (first["hash"].item(), second["hash"].item()) == (bucket(1, 100), bucket(2, 100))
-    assert second["x"].item() == np.float32(np.log1p(3.0))
+    assert (first["hash"].item(), second["hash"].item()) == (bucket("1", 100), bucket("2", 100))
+    assert second["x"].item() == pytest.approx(np.log1p(3.0), 1e-15)
     assert second["s"].item() == bucket("w", 100)
     assert second["l"].values.tolist() == [bucket(5, 100)]
+
+
+def test_defaults_of_columns_with_transforms_of_their_own(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", pa.table({"a": ["u"], "b": ["u"], "i": [1], "x": [1.0]}))
+    write(tmp_path / "b.parquet", pa.table({"z": [0]}))
+    texts = Column(["a", "b"], transform={"a": Hash(10), "b": Hash(1000)}, default="zz")
+    rows = [[bucket(word, 10), bucket(word, 1000)] for word in ("u", "zz")]
+    assert read(tmp_path, texts).tolist() == rows
+    numbers_too = Column(["i", "x"], transform={"i": Scale(1, 2)}, default=5, dtype="float64")
+    assert read(tmp_path, numbers_too).tolist() == [[0.0, 1.0], [2.0, 5.0]]
+    huge = Column("x", transform=Scale(0, 1e-30), default=1e10, dtype="float64")
+    assert read(tmp_path, huge).tolist() == pytest.approx([1e30, 1e40])
+    for column in (Column("a", transform=Hash(9), default=5), replace(texts, default=5)):
+        with pytest.raises(ValueError, match="is a str or bytes"):
+            read(tmp_path, column)
+
+
+def test_a_key_without_a_transform_beside_others(tmp_path: Path) -> None:
+    write(tmp_path / "k=3" / "a.parquet", pa.table({"x": [1.0]}))
+    column = Column(["k", "x"], transform={"x": Scale(0, 2)})
+    assert read(tmp_path, column).tolist() == [[3.0, 0.5]]
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"max_tokens": 6}, {"bucket_boundaries": [2], "bucket_batch_sizes": [2, 2]}]
+)
+def test_lengths_of_lists_of_hashed_strings(tmp_path: Path, sizes: Any) -> None:
+    lists = [["a"] * (i % 3 + 1) for i in range(20)]
+    path = write(tmp_path / "a.parquet", pa.table({"l": lists, "m": lists}))
+    column = Column("l", transform=Hash(50))
+    batches = batches_of(path, {"o": column}, batch_size=ByLength("o", **sizes))
+    assert sum(len(batch["o"]) for batch in batches) == 20
+    for pack in (Pack("o", length=6, strategy="best_fit"), Pack(["o", "p"], length=6)):
+        columns = {"o": column} | (
+            {} if pack.names == ("o",) else {"p": replace(column, source="m")}
+        )
+        packed = torch.cat([b["o"] for b in batches_of(path, columns, batch_size=2, pack=pack)])
+        assert (packed == bucket("a", 50)).sum() == sum(map(len, lists))
 
 
 def test_shuffled_and_packed(tmp_path: Path) -> None:
@@ -249,6 +289,10 @@ def test_tensors_by_hand() -> None:
         assert Scale(1, 2)(values).tolist() == [[-0.5, 0.0], [0.0, -0.5]]
     assert Scale(1, 2)(3).item() == 1.0
     assert Hash(7)(np.array([["a", "b"]])).tolist() == [[bucket("a", 7), bucket("b", 7)]]
+    mixed = [1, 2**63, -3]
+    assert Hash(99)(mixed).tolist() == [bucket(one, 99) for one in mixed]
+    assert Hash(99)([b"a\0", "a"]).tolist() == [bucket(b"a\0", 99), bucket("a", 99)]
+    assert Hash(99)(bytearray(b"ab")).item() == bucket(b"ab", 99)
     assert Hash(7)([]).tolist() == Scale(1, 2)(np.zeros(0)).tolist() == []
 
 
@@ -322,7 +366,14 @@ def test_transforms_from_statistics(tmp_path: Path) -> None:
         (ValueError, lambda: Bucketize([2, 1]), "ascending"),
         (ValueError, lambda: Bucketize([]), "one number or more"),
         (TypeError, lambda: Hash(3)([1.5]), "takes integers"),
-        (TypeError, lambda: Log1p()(["a"]), "take numbers"),
+        (TypeError, lambda: Hash(3)(np.array([b"a"])), "give a list of bytes"),
+        (TypeError, lambda: Hash(3)(np.ma.array([1], mask=[True])), "without a mask"),
+        (TypeError, lambda: Hash(3)(Jagged.from_lists([[1]])), "by their `.values`"),
+        (ValueError, lambda: Hash(3)([["a"], ["b", "c"]]), "of one length"),
+        (ValueError, lambda: Clip(0, 10**400), "that float64 holds"),
+        (TypeError, lambda: Bucketize(3.0), "a sequence of numbers"),  # type: ignore[arg-type]
+        (TypeError, lambda: Column("x", transform=(("x",),)), "takes a mapping"),
+        (TypeError, lambda: Log1p()(["a"]), "takes numbers"),
     ],
 )
 def test_what_does_not_fit(error: Any, make: Any, message: str) -> None:

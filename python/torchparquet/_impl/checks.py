@@ -71,7 +71,7 @@ def shown(value: object) -> str:
     """Return a wrong argument for a message: classes and functions in words, no address."""
     if isinstance(value, type):
         return f"the class {value.__name__} itself"
-    text = repr(value)
+    text = f"{' '.join(repr(value).split()):.200}"
     return f"an object of type {type(value).__name__}" if " at 0x" in text else text
 
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torchparquet._impl.files.footers.leaf import NULL_KEY, Leaf
 from torchparquet._impl.files.schemas import Schemas
 from torchparquet.column import Column, Nulls
 from torchparquet.errors import UnsupportedColumnError, users_level
-from torchparquet.features import Hash, Transform, apply
+from torchparquet.features import Hash, Transform, applied
 
 
 class ColumnInFiles:
@@ -40,20 +41,26 @@ class ColumnInFiles:
             assert find_words is not None  # noqa: S101
             column = replace(column, vocab=find_words(name, column))
         self.column = column = self._in_one_unit(self._as_table_has_it(column))
+        self._transforms = column.transforms
         self._by_source = [self._agreed_leaves(source) for source in column.sources]
         pairs = zip(column.sources, self._by_source, strict=True)
         self._pairs = [(source, leaf) for source, leaves in pairs for leaf in leaves]
         self._leaves = [leaf for _, leaf in self._pairs]
         self._first = self._leaves[0]
-        # Strings that become numbers, by a vocabulary or a hash.
-        words = [leaf for source, leaf in self._pairs if leaf.is_bytes and self._numbers(source)]
-        self._strings = [leaf for leaf in self._leaves if leaf.is_bytes and leaf not in words]
-        self._has_strings = self._first in self._strings
-        self.leaves_as_values = [leaf for leaf in self._leaves if leaf not in words]
+        # Strings become numbers by a vocabulary or a hash.
+        are_strings = [leaf.is_bytes and not self._numbers(source) for source, leaf in self._pairs]
+        self._has_strings = are_strings[0]
+        self._strings = list(compress(self._leaves, are_strings))
+        are_values = [
+            not leaf.is_bytes or is_string
+            for (_, leaf), is_string in zip(self._pairs, are_strings, strict=True)
+        ]
+        self.leaves_as_values = list(compress(self._leaves, are_values))
+        self._are_strings = are_strings
 
     def _numbers(self, source: str) -> bool:
         """Return True if strings of a source become numbers."""
-        is_hashed = any(isinstance(one, Hash) for one in self.column.transforms_of(source))
+        is_hashed = any(isinstance(one, Hash) for one in self._transforms[source])
         return is_hashed or self.column.vocab is not None
 
     def _as_table_has_it(self, column: Column) -> Column:
@@ -91,7 +98,7 @@ class ColumnInFiles:
     def _agreed_leaves(self, source: str) -> list[Leaf]:
         """Return the leaves of a source; with a vocabulary those of nulls are strings."""
         column, schemas = self.column, self._schemas
-        transforms = column.transforms_of(source)
+        transforms = self._transforms[source]
         dtype = column.dtype_name
         if column.vocab is not None:
             dtype = "uint8"  # before words become numbers
@@ -131,7 +138,7 @@ class ColumnInFiles:
             declared = schemas.declared_tensor(column.sources[0])
         shape, order = declared or ((), ())
         default = self._default(num_offsets)
-        transforms = tuple(map(column.transforms_of, column.sources))
+        transforms = tuple(self._transforms[source] for source in column.sources)
         added = [schemas.added_since(source) is not None for source in column.sources]
         return Field(
             name=self.name,
@@ -143,7 +150,7 @@ class ColumnInFiles:
             fill=fill,
             items=first.items,
             default=default,
-            file_values=self._file_values(None if isinstance(default, bytes | tuple) else default),
+            file_values=self._file_values(default),
             num_offsets=num_offsets,
             has_lists=first.num_lists > 0,
             length=length,
@@ -228,7 +235,8 @@ class ColumnInFiles:
     def _length(self) -> int | None:
         """Return the length of all lists, which the user states or files declare."""
         column, source = self.column, self.column.source
-        fits = [leaf.num_lists == 1 and leaf not in self._strings for leaf in self._leaves]
+        pairs = zip(self._leaves, self._are_strings, strict=True)
+        fits = [leaf.num_lists == 1 and not is_string for leaf, is_string in pairs]
         if column.length is None:
             declares = isinstance(source, str) and all(fits)
             return self._schemas.declared_length(str(source)) if declares else None
@@ -261,16 +269,24 @@ class ColumnInFiles:
     def _checked(self, value: Value, what: str) -> Value:
         return checked_value(value, what, self.name, self._dtype)
 
-    def _file_values(self, missing: Value | None) -> tuple[tuple[int | float | None, ...], ...]:
+    def _file_values(self, missing: Any) -> tuple[tuple[int | float | None, ...], ...]:
         """Return the numbers of partition keys: by source, () or one of each file."""
         column, schemas = self.column, self._schemas
         codes = {word.decode(errors="replace"): i for i, word in enumerate(column.words or ())}
 
         def number(text: str | None, source: str) -> int | float | None:
-            if text is None or text == NULL_KEY:
-                return missing if text is None else None
-            value = codes.get(text, column.unknown) if column.words else text
-            value = self._transformed(source, value) if column.transform else int(value)
+            if text == NULL_KEY or (text is None and missing is None):
+                return None
+            transforms = self._transforms[source]
+            if transforms:
+                # A hash takes keys as they are written, whatever others look like.
+                stated: Any = text if self._numbers(source) else int(text or 0)
+                made: Any = applied(transforms, missing if text is None else stated).item()
+                return float(made) if isinstance(made, float) else int(made)
+            if text is None:
+                number_of_missing: int | float = missing
+                return number_of_missing
+            value = codes.get(text, column.unknown) if column.words else int(text)
             return self._checked(value, f"partition key ({source})")
 
         found: list[tuple[int | float | None, ...]] = []
@@ -283,8 +299,7 @@ class ColumnInFiles:
     def _default(self, num_offsets: int) -> Value | bytes | tuple[Value, ...] | None:
         """Return the value of rows of files that lack the column, as dtype and lists demand."""
         default: Any = self.column.default
-        words, first, sources = self.column.words, self._first, self.column.sources
-        transforms = list(map(self.column.transforms_of, sources))
+        words, first = self.column.words, self._first
         if default is None:
             return None
         if isinstance(default, str | bytes):
@@ -292,10 +307,11 @@ class ColumnInFiles:
                 raise ValueError(f"a default of text is for strings: {self.name!r} has {default!r}")
             text = default.encode() if isinstance(default, str) else default
             codes = {word: code for code, word in enumerate(words or ())}
-            if words is None:
-                hashed = None if self._has_strings else self._transformed(sources[0], text)
-                return text if hashed is None else self._checked(hashed, "default")
-            return self._checked(codes.get(text, self.column.unknown), "default")
+            return (
+                text
+                if words is None
+                else self._checked(codes.get(text, self.column.unknown), "default")
+            )
         if self._is_keyed and not isinstance(default, Sequence):
             default = (default,)
         is_list = isinstance(default, Sequence)
@@ -310,29 +326,24 @@ class ColumnInFiles:
                 "the default of a list is a list, such as default=[], that of a string a str or "
                 f"bytes: {place}"
             )
-        if self.column.transform is not None and len(set(transforms)) > 1:
-            raise ValueError(
-                "default is for columns with the same transform; read columns with others as a "
-                f"tensor of their own: {place}"
-            )
         if not isinstance(default, Sequence):
-            return self._checked(self._transformed(sources[0], default), "default")
+            return self._checked_default(default)
         if default and (first.num_offsets > 1 or first.items):
             raise ValueError(
                 f"the default of nested lists and of lists of strings is default=[]: {place}"
             )
-        values = [self._transformed(sources[0], value) for value in default]
-        return tuple(self._checked(value, "default") for value in values)
+        return tuple(map(self._checked_default, default))
 
-    def _transformed(self, source: str, value: Any) -> Any:
-        """Return a value that no file stores, transformed as those of a source are."""
-        transforms = self.column.transforms_of(source)
-        if not transforms:
-            return value
-        is_text = any(leaf.is_bytes for name, leaf in self._pairs if name == source)
-        if isinstance(value, str) and not is_text:
-            value = int(value)  # of a partition key
-        return apply(transforms, value).item()
+    def _checked_default(self, value: Value) -> Value:
+        """Return a number that stands in files without the column, before its transforms."""
+        if self.column.transform is None:
+            return self._checked(value, "default")
+        if any(leaf.is_bytes for leaf in self._leaves):
+            raise ValueError(
+                "the default of strings that are hashed is a str or bytes, and a tensor that has "
+                f"other columns too takes none: {self.name!r} has default={value!r}"
+            )
+        return value
 
     def _nulls(self, default: Nulls) -> tuple[Policy, Value, tuple[Value | None, ...]]:
         """Return the policy and the fill of all sources, or a fill of each."""
@@ -401,7 +412,7 @@ def _check_takes(transform: Transform, leaf: Leaf | None, name: str) -> None:
     is_whole = leaf.dtype == "bool" or "int" in leaf.dtype
     fits = leaf.is_bytes or is_whole if is_hash else not leaf.is_bytes
     if not fits or leaf.items:
-        takes = "integers, strings and binary" if is_hash else "numbers"
+        takes = "integers, strings and binary of any length" if is_hash else "numbers"
         raise ValueError(
             f"{type(transform).__name__} takes {takes}; {name!r} reads {leaf.path!r}, which is "
             f"{leaf.kind}"

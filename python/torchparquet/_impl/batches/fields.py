@@ -177,7 +177,8 @@ class Field:
 
 def _shown_transforms(transforms: Sequence[Transforms]) -> str:
     """Return the transforms of all sources for people, or of the first and a hint at others."""
-    shown = shortened(list(map(repr, transforms[0])))
+    first = next(filter(None, transforms))
+    shown = shortened([f"{one!r:.60}" for one in first])
     return shown if len(set(transforms)) == 1 else f"{shown} and others"
 
 
@@ -239,7 +240,10 @@ def weights_of(field: Field, weights: Field) -> Field:
 def lengths_of(field: Field) -> Field:
     """Return a field of int64 ``[B]`` with the lengths of the lists that ``field`` packs."""
     counted = replace(field, dtype="int64", nulls="fill", fill=0, length=None, pack=None)
-    return replace(counted, num_offsets=0, row_bytes=0.0, lengths_only=True, transforms=())
+    # Strings that are hashed are numbers, whatever those are.
+    words = (b"",) if any(field.hashes_texts) else field.words
+    counted = replace(counted, words=words, transforms=(), hashes_texts=())
+    return replace(counted, num_offsets=0, row_bytes=0.0, lengths_only=True)
 
 
 def columns_digest(fields: Sequence[Field]) -> str:

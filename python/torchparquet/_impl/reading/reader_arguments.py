@@ -15,7 +15,7 @@ from torchparquet._impl.files.schemas import NANOSECONDS, stored_path
 from torchparquet._impl.files.store_reading import StoreReading
 from torchparquet._impl.native import DataFiles, FieldSpec, PackRequest, Vocabulary, filled
 from torchparquet._impl.plan.share import Windows
-from torchparquet.features import native_transform
+from torchparquet.features import applied, native_transform
 
 if TYPE_CHECKING:
     from torchparquet._impl.files.footers.leaf import Leaf
@@ -224,7 +224,7 @@ def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[native.Co
     specs = []
     by_path = [{leaf.path: leaf for leaf in schema} for schema in manifest.schemas]
     for index, field in enumerate(fields):
-        default, transforms = _default(field), _transforms(field)
+        transforms = _transforms(field)
         vocabularies = _vocabularies(field, transforms)
         values_of = field.file_values or [()] * len(field.sources)
         stored = [_stored_paths(manifest, by_path, source) for source in field.sources]
@@ -247,7 +247,7 @@ def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[native.Co
                     transform=transforms[element],
                     vocabulary=vocabularies[element],
                     missing_is_null=field.missing_is_null,
-                    **default,
+                    **_default(field, element),
                 ),
                 stored=filled(native.StoredColumn(), paths=paths, path_of_file=path_of_file),
                 field=index,
@@ -263,9 +263,12 @@ def _column_specs(fields: Sequence[Field], manifest: Manifest) -> list[native.Co
     return specs
 
 
-def _default(field: Field) -> dict[str, Any]:
-    """Return the value of rows of a file that lacks the column, as bits, bytes or items."""
-    default = field.default
+def _default(field: Field, element: int) -> dict[str, Any]:
+    """Return the value of rows of a file that lacks a source, as bits, bytes or items."""
+    default: Any = field.default
+    if default is not None and field.transforms and field.transforms[element]:
+        made = applied(field.transforms[element], default)
+        default = tuple(made.tolist()) if made.ndim else made.item()
     bits, content, items = None, None, None
     if isinstance(default, tuple):
         size, items = getattr(torch, field.dtype).itemsize, len(default)
