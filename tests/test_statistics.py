@@ -535,3 +535,46 @@ def test_a_broken_file_is_refused_with_the_way_out(
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.json"):
         Statistics.load(tmp_path / "none.json")
+
+
+def test_files_have_the_mode_of_files_of_the_user(tmp_path: Path) -> None:
+    """Unlike caches: training, evaluation and serving may be different users."""
+    found = Statistics.of(ParquetDataset(pa.table({"x": [1.5, 2.5]}), batch_size=2))
+    found.save(tmp_path / "s.json")
+    (tmp_path / "other").write_text("")
+    assert (tmp_path / "s.json").stat().st_mode == (tmp_path / "other").stat().st_mode
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["other", "s.json"]
+    with pytest.raises(FileNotFoundError, match="make it first"):
+        found.save(tmp_path / "none" / "s.json")
+    with pytest.raises(ValueError, match="copy it to a store"):
+        found.save("s3://bucket/s.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mean", 10**400),
+        ("std", -1.0),
+        ("distinct", -1.5),
+        ("count", True),
+        ("has_too_many_words", 1),
+        ("min_length", 0.5),
+        ("quantiles", [1.0] * 1000 + [0.0]),
+        ("words", [[True, 1]]),
+        ("none", 0),
+    ],
+)
+def test_damaged_figures_are_refused(tmp_path: Path, name: str, value: Any) -> None:
+    path = tmp_path / "s.json"
+    Statistics.of(ParquetDataset(pa.table({"x": [1.5, 2.5]}), batch_size=2)).save(path)
+    content = json.loads(path.read_text())
+    content["columns"]["x"][name] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="a file of statistics is damaged, make it again"):
+        Statistics.load(path)
+
+
+def test_a_file_of_many_brackets_is_none_of_statistics(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="no file of statistics"):
+        Statistics.load(tmp_path / "s.json")

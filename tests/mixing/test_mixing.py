@@ -19,7 +19,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from tests.fixtures.datasets import ids_by_batch
-from torchparquet import Jagged, ParquetDataset, SchemaMismatchError, mix
+from torchparquet import Column, Jagged, ParquetDataset, SchemaMismatchError, mix
+from torchparquet.features import Hash
 
 ROWS = (300, 170, 90)
 BATCH = 10
@@ -237,6 +238,17 @@ def test_columns_must_agree(
     mixed = mix([first, second], within_batch=True, batch_size=20)
     with pytest.raises(SchemaMismatchError, match=message):
         next(iter(mixed))
+
+
+@pytest.mark.parametrize("other", [Column("id", transform=Hash(8)), Column("id", dtype="int64")])
+def test_values_must_become_the_same_numbers(paths: list[Path], other: Column) -> None:
+    columns = {"o": Column("id", transform=Hash(9))}
+    first = ParquetDataset(paths[0], batch_size=BATCH, columns=columns)
+    same = ParquetDataset(paths[1], batch_size=BATCH, columns=columns)
+    assert len(next(iter(mix([first, same], within_batch=True, batch_size=20)))["o"]) == 20
+    second = ParquetDataset(paths[1], batch_size=BATCH, columns={"o": other})
+    with pytest.raises(SchemaMismatchError, match="the same words and transforms of a column"):
+        next(iter(mix([first, second], within_batch=True, batch_size=20)))
 
 
 def test_masks_of_elements_are_cut_with_their_lists(tmp_path: Path) -> None:

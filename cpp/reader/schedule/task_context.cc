@@ -109,9 +109,11 @@ ReadStep StepWithRows(const ReaderSpec& spec, const Chunk& chunk) {
 
 bool MayAwaitBytes(const TaskContext& context, int64_t num_running) {
   if (context.prefetcher == nullptr) return true;
-  // In this order: room is told of before the end of the fetch that makes it.
-  return num_running == 0 && context.prefetcher->is_idle() &&
-         !context.prefetcher->may_advance();
+  // In this order: room is told of before the end of the fetch that makes it, and used by
+  // a call that ends after its fetches have begun.
+  Prefetcher& prefetcher = *context.prefetcher;
+  return num_running == 0 && prefetcher.is_idle() && !prefetcher.may_advance() &&
+         prefetcher.is_idle();
 }
 
 std::vector<RemoteBlocks::Handle> OpenHandles(const TaskContext& context,

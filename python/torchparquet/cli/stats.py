@@ -23,7 +23,7 @@ from torchparquet.cli.arguments import (
 from torchparquet.cli.columns import readable_columns, tensors_of
 from torchparquet.cli.screen import counted, plain, progress, show_table
 from torchparquet.dataset import ParquetDataset
-from torchparquet.statistics import ColumnStatistics, gathered
+from torchparquet.statistics import ColumnStatistics, checked_place, statistics_of
 
 _PERCENTS = (0.1, 1, *range(5, 100, 5), 99, 99.9)
 _LENGTHS = ("min", "mean", "max")
@@ -74,12 +74,15 @@ def _number_cells(column: dict[str, Any]) -> list[object]:
 
 
 def _word_cells(column: dict[str, Any]) -> list[object]:
-    words = [
-        f"{word if isinstance(word, int) else repr(word[:_SHOWN_CHARACTERS])} {count:,}"
-        for word, count in column["words"][:_SHOWN_WORDS]
-    ]
+    words = [f"{_shown_word(word)} {count:,}" for word, count in column["words"][:_SHOWN_WORDS]]
     distinct = "too many" if column["has_too_many_words"] else column["distinct"]
     return [column["name"], column["count"], column["nulls"], distinct, ", ".join(words)]
+
+
+def _shown_word(word: str | int | dict[str, str]) -> str:
+    if isinstance(word, dict):
+        return f"0x{word['hex'][:_SHOWN_CHARACTERS]}"
+    return repr(word[:_SHOWN_CHARACTERS]) if isinstance(word, str) else str(word)
 
 
 def _cell(figure: float | None) -> str:
@@ -129,6 +132,8 @@ def command(
     These are counts, nulls, mean, standard deviation and quantiles of numbers, the most frequent
     strings, and lengths of lists. The file that --output names is for Statistics.load.
     """
+    if output is not None:
+        checked_place(output)
     left_out = []
     columns = list(data.columns)
     if not columns:
@@ -151,7 +156,7 @@ def command(
         **options,
     )
     with progress("rows", dataset.manifest.num_rows) as advance:
-        found = gathered(dataset, words, max_words, sample, advance)
+        found = statistics_of(dataset, words, max_words, sample, advance)
     if output is not None:
         found.save(output)
     return {
@@ -170,7 +175,7 @@ def _report(name: str, column: ColumnStatistics) -> dict[str, Any]:
         str(percent): column.quantile(percent / 100) for percent in _PERCENTS if column.quantiles
     }
     found["words"] = [
-        (word if isinstance(word, str | int) else word.hex(), count)
+        (word if isinstance(word, str | int) else {"hex": word.hex()}, count)
         for word, count in column.words[:_MOST_WORDS]
     ]
     return found

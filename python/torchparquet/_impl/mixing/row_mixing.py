@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from torchparquet._impl.batches.batch_rows import check_alike, joined
+from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.mixing.mix_order import (
     MixProgress,
@@ -18,6 +19,7 @@ from torchparquet._impl.mixing.mix_session import Ended, Member, MixPosition, Mi
 from torchparquet._impl.mixing.mixture import Mixture
 from torchparquet._impl.mixing.row_cursor import BatchRecord, RowCounter, RowCursor, RowPlace
 from torchparquet._impl.session.session_iterator import Skipping
+from torchparquet.errors import SchemaMismatchError
 
 _CursorOf: TypeAlias = Callable[[MixPosition, int], RowCursor | RowCounter]
 
@@ -221,11 +223,26 @@ class RowMixture(Mixture):
             if cursor.example is not None:
                 examples[f"data set {number}"] = cursor.example
         check_alike(list(examples.values()), list(examples))
+        _check_numbers_alike([member.fields for member in self._session.members])
         self._checked = True
 
 
 class SkippingRowMixture(Skipping[MixPosition], RowMixture):
     """A mix of rows for a loader that drops the first batches."""
+
+
+def _check_numbers_alike(fields_of: Sequence[Sequence[Field]]) -> None:
+    """Check that a value becomes the same number in all data sets."""
+    first: dict[str, Field] = {}
+    for number, fields in enumerate(fields_of):
+        for field in fields:
+            other = first.setdefault(field.name, field)
+            if (other.words, other.transforms) != (field.words, field.transforms):
+                raise SchemaMismatchError(
+                    "data sets that are mixed within a batch need the same words and transforms of "
+                    f"a column, such as vocab=dataset.fields[0].words: {field.name!r} has others "
+                    f"in data set {number}"
+                )
 
 
 def _batch_size(position: MixPosition) -> int:

@@ -89,9 +89,9 @@ class WordPass:
                 if len(found) > MOST_WORDS:
                     raise ValueError(
                         'vocab="auto" is for columns of few different strings, and this one looks '
-                        "like an identifier (leave it out, read its bytes and hash them in a "
-                        f"transform, or state the words that matter by vocab=[...]): {name!r} has "
-                        f"more than {MOST_WORDS:,} words"
+                        "like an identifier (hash it by Column(..., transform=Hash(...)), or state "
+                        f"the words that matter by vocab=[...]): {name!r} has more than "
+                        f"{MOST_WORDS:,} words"
                     )
         return found
 
