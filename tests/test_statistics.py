@@ -361,7 +361,7 @@ def test_words_that_are_no_text_are_bytes_and_survive_a_file(tmp_path: Path) -> 
 
 def test_too_many_words_are_dropped_and_the_result_says_so(monkeypatch: Any) -> None:
     data = pa.table({"id": [f"{row}" for row in range(2_000)], "few": ["a", "b"] * 1_000})
-    monkeypatch.setattr(summaries, "MOST_WORDS", 1_999)
+    monkeypatch.setattr(summaries, "MOST_DISTINCT", 1_999)
     found = Statistics.of(open_alone(data))
     assert found["id"].has_too_many_words
     assert (found["id"].distinct, found["id"].words) == (None, ())
@@ -369,13 +369,13 @@ def test_too_many_words_are_dropped_and_the_result_says_so(monkeypatch: Any) -> 
     with pytest.raises(ValueError, match="looks like an identifier"):
         found["id"].vocabulary(10)
     assert found["few"].vocabulary() == ["a", "b"]
-    monkeypatch.setattr(summaries, "MOST_WORDS", 2_000)
+    monkeypatch.setattr(summaries, "MOST_DISTINCT", 2_000)
     assert Statistics.of(open_alone(data))["id"].distinct == 2_000
 
 
 @pytest.mark.long
 def test_the_bound_of_words_holds_while_they_are_read() -> None:
-    num_rows = summaries.MOST_WORDS + 1
+    num_rows = summaries.MOST_DISTINCT + 1
     data = pa.table({"id": pa.array(np.arange(num_rows, dtype=np.int32))})
     assert Statistics.of(open_alone(data), words=["id"])["id"].has_too_many_words
 

@@ -21,7 +21,7 @@ from torchparquet._impl.checks import (
 )
 from torchparquet._impl.sequences.by_length import GroupedOpener
 from torchparquet._impl.statistics.column_pass import summarize
-from torchparquet._impl.statistics.summaries import MOST_WORDS, NUM_STEPS
+from torchparquet._impl.statistics.summaries import MOST_DISTINCT, NUM_STEPS
 from torchparquet.dataset import ParquetDataset
 from torchparquet.errors import one_line
 from torchparquet.features import Bucketize, Clip, Scale
@@ -158,9 +158,9 @@ class ColumnStatistics:
         checked_int("min_count", min_count, 1, 2**62)
         if self.has_too_many_words:
             raise ValueError(
-                f"the column has more than {MOST_WORDS:,} different values, or 1 GiB of them, so "
-                "its words were not kept: it looks like an identifier or a text; hash it, or count "
-                "the words of some rows (filters=)"
+                "the column looks like an identifier or a text, whose words are not kept; hash it "
+                f"(Hash), or count some rows (filters=): more than {MOST_DISTINCT:,} different "
+                "values, or 1 GiB of them"
             )
         if self.distinct is None and isinstance(self.min, float):
             raise ValueError("floats have no words; bucketize() makes buckets of them")

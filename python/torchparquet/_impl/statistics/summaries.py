@@ -14,7 +14,7 @@ Priorities = NDArray[np.uint64]
 
 NUM_STEPS = 1000  # between the quantiles, of which there is one more
 # More words than this, or longer ones, are identifiers or texts.
-MOST_WORDS = 10_000_000
+MOST_DISTINCT = 10_000_000
 _MOST_WORD_BYTES = 2**30
 # Partial figures are merged when they have so many words, or bytes.
 _PENDING_WORDS = 2**20
@@ -254,7 +254,7 @@ class Words:
         self._merged = sums.rename_columns({"count_sum": "count"})
         self._pending = []
         num_bytes = self._merged["word"].nbytes
-        if len(self._merged) > MOST_WORDS or num_bytes > _MOST_WORD_BYTES:
+        if len(self._merged) > MOST_DISTINCT or num_bytes > _MOST_WORD_BYTES:
             self._is_dropped, self._merged = True, None
 
     def figures(self) -> dict[str, Any]:
