@@ -17,6 +17,7 @@ EVERY = "every installation"
 # By licence, what packages that have no expression of it say instead.
 SAID = {
     "Apache-2.0": r"Apache",
+    "BSD-2-Clause": r"BSD",
     "BSD-3-Clause": r"BSD",
     "MIT": r"\bMIT\b",
     "MPL-2.0": r"Mozilla Public License 2",

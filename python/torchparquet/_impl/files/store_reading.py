@@ -60,15 +60,18 @@ class StoreReading:
                     maker = None
         # A machine's processes that read share 64, and each has 8 at least.
         connections = max(8, 64 // (num_workers * num_ranks_here()))
+        client = {"max_connections": connections, **listing.client}
+        cache = {
+            name: client.pop(name) for name in ("cache_folder", "cache_limit") if name in client
+        }
         self.native = native.RemoteStore(
             paths=list(listing.paths),
             num_bytes=np.array(listing.num_bytes, np.int64),
             etags=[entity_tag(stamp) for stamp in listing.stamps],
             identities=list(listing.stamps),
             with_addresses=maker is not None,
-            options=native.filled(
-                native.FetchOptions(), **{"max_connections": connections, **listing.client}
-            ),
+            options=native.filled(native.FetchOptions(), **client),
+            **cache,
         )
         if listing.footers:
             self.native.footers = listing.footers[0]
