@@ -19,6 +19,7 @@ from torchparquet._impl.checks import (
     plain_number,
     shown,
 )
+from torchparquet._impl.files.cache_file import write_to_disk
 from torchparquet._impl.sequences.by_length import GroupedOpener
 from torchparquet._impl.statistics.column_pass import summarize
 from torchparquet._impl.statistics.summaries import MOST_DISTINCT, NUM_STEPS
@@ -276,14 +277,8 @@ class Statistics(Mapping[str, ColumnStatistics]):
             ensure_ascii=False,
             separators=(",", ":"),
         )
-        # In the mode that a file of the user's has, unlike those of caches.
-        draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-        try:
-            draft.write_text(f"{text}\n", "utf-8")
-            draft.replace(path)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+        # Unlike caches, others may read it.
+        write_to_disk(path, f"{text}\n".encode(), mode=0o666)
 
     def __getitem__(self, name: str) -> ColumnStatistics:
         """Return the statistics of a column.

@@ -8,8 +8,8 @@ import hashlib
 import io
 import json
 import os
+import secrets
 import stat
-import tempfile
 import time
 import warnings
 import zipfile
@@ -122,25 +122,22 @@ def _read_from_disk(path: str) -> tuple[bytes, str]:
         return file.read(), ""
 
 
-def write_to_disk(path: Path, content: bytes) -> None:
-    """Replace a file at once, so that others read the old or the new one."""
+def write_to_disk(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Replace a file at once, so that others read the old or the new one; `mode` is masked."""
     # Remove the drafts of writers that were killed.
     for draft in path.parent.glob(f".{glob.escape(path.name)}.*{_DRAFT}"):
         with contextlib.suppress(FileNotFoundError, PermissionError):
             if time.time() - draft.stat().st_mtime > _OLD_SECONDS:
                 draft.unlink()
-    with (
-        naming(path),
-        tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", suffix=_DRAFT, delete=False
-        ) as to,
-    ):
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_DRAFT}")
+    with naming(path):
+        to = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
-            to.write(content)
-            to.close()
-            Path(to.name).replace(path)
+            with os.fdopen(to, "wb") as file:
+                file.write(content)
+            draft.replace(path)
         except BaseException:
-            Path(to.name).unlink(missing_ok=True)
+            draft.unlink(missing_ok=True)
             raise
 
 
