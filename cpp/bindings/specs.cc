@@ -153,7 +153,7 @@ Share MakeShare(const std::shared_ptr<EpochOrder>& order, int64_t rank,
   return share;
 }
 
-// What all readers of a data set are told.
+// The part of a specification that all readers of a data set share.
 struct DataSpec {
   std::shared_ptr<ParquetFiles> files;
   std::vector<FieldSpec> fields;

@@ -232,8 +232,7 @@ def _array_of(values: Any) -> NDArray[Any]:
         objects = np.asarray(values, dtype=object)
         numbers = objects.reshape(-1).tolist()
         if numbers and all(type(one) is int and -(2**63) <= one < 2**64 for one in numbers):
-            whole = np.array([one % 2**64 for one in numbers], np.uint64)
-            return whole.reshape(objects.shape) if max(numbers) >= 2**63 else array
+            array = np.array([one % 2**64 for one in numbers], np.uint64).reshape(objects.shape)
         return array
     except ValueError:
         raise ValueError("lists of values must be of one length; give them one by one") from None

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import compress
 from typing import Any
 
 import torch
@@ -44,19 +43,16 @@ class ColumnInFiles:
         self._transforms = column.transforms
         self._by_source = [self._agreed_leaves(source) for source in column.sources]
         pairs = zip(column.sources, self._by_source, strict=True)
-        self._pairs = [(source, leaf) for source, leaves in pairs for leaf in leaves]
-        self._leaves = [leaf for _, leaf in self._pairs]
+        by_leaf = [(source, leaf) for source, leaves in pairs for leaf in leaves]
+        self._leaves = [leaf for _, leaf in by_leaf]
         self._first = self._leaves[0]
         # Strings become numbers by a vocabulary or a hash.
-        are_strings = [leaf.is_bytes and not self._numbers(source) for source, leaf in self._pairs]
-        self._has_strings = are_strings[0]
-        self._strings = list(compress(self._leaves, are_strings))
-        are_values = [
-            not leaf.is_bytes or is_string
-            for (_, leaf), is_string in zip(self._pairs, are_strings, strict=True)
+        are_words = [leaf.is_bytes and self._numbers(source) for source, leaf in by_leaf]
+        self._has_strings = self._first.is_bytes and not are_words[0]
+        self.leaves_as_values = [
+            leaf for leaf, is_word in zip(self._leaves, are_words, strict=True) if not is_word
         ]
-        self.leaves_as_values = list(compress(self._leaves, are_values))
-        self._are_strings = are_strings
+        self._are_words = are_words
 
     def _numbers(self, source: str) -> bool:
         """Return True if strings of a source become numbers."""
@@ -191,7 +187,7 @@ class ColumnInFiles:
     def _check_group(self) -> None:
         """Check that several columns can be one tensor, or one `KeyedJagged`."""
         kinds = self._kinds
-        if self._strings or any(leaf.items for leaf in self._leaves):
+        if any(leaf.is_bytes or leaf.items for leaf in self.leaves_as_values):
             raise ValueError(
                 "strings and binary cannot be read with other columns as one; name each of them "
                 "by itself, outside of the group, or read strings as numbers by Column([...], "
@@ -235,8 +231,8 @@ class ColumnInFiles:
     def _length(self) -> int | None:
         """Return the length of all lists, which the user states or files declare."""
         column, source = self.column, self.column.source
-        pairs = zip(self._leaves, self._are_strings, strict=True)
-        fits = [leaf.num_lists == 1 and not is_string for leaf, is_string in pairs]
+        pairs = zip(self._leaves, self._are_words, strict=True)
+        fits = [leaf.num_lists == 1 and (is_word or not leaf.is_bytes) for leaf, is_word in pairs]
         if column.length is None:
             declares = isinstance(source, str) and all(fits)
             return self._schemas.declared_length(str(source)) if declares else None
@@ -274,18 +270,16 @@ class ColumnInFiles:
         column, schemas = self.column, self._schemas
         codes = {word.decode(errors="replace"): i for i, word in enumerate(column.words or ())}
 
-        def number(text: str | None, source: str) -> int | float | None:
+        def number(text: str | None, source: str) -> Any:
             if text == NULL_KEY or (text is None and missing is None):
                 return None
             transforms = self._transforms[source]
             if transforms:
                 # A hash takes keys as they are written, whatever others look like.
                 stated: Any = text if self._numbers(source) else int(text or 0)
-                made: Any = applied(transforms, missing if text is None else stated).item()
-                return float(made) if isinstance(made, float) else int(made)
+                return applied(transforms, missing if text is None else stated).item()
             if text is None:
-                number_of_missing: int | float = missing
-                return number_of_missing
+                return missing
             value = codes.get(text, column.unknown) if column.words else int(text)
             return self._checked(value, f"partition key ({source})")
 
@@ -307,11 +301,9 @@ class ColumnInFiles:
                 raise ValueError(f"a default of text is for strings: {self.name!r} has {default!r}")
             text = default.encode() if isinstance(default, str) else default
             codes = {word: code for code, word in enumerate(words or ())}
-            return (
-                text
-                if words is None
-                else self._checked(codes.get(text, self.column.unknown), "default")
-            )
+            if words is None:
+                return text
+            return self._checked(codes.get(text, self.column.unknown), "default")
         if self._is_keyed and not isinstance(default, Sequence):
             default = (default,)
         is_list = isinstance(default, Sequence)
