@@ -82,8 +82,8 @@ void Broker::Fail(const BrokerRequest& request, const Error& error) {
     const std::lock_guard lock(mutex_);
     if (request.kind == BrokerRequest::Kind::kAddress) {
       Known& known = addresses_[static_cast<size_t>(request.object)];
-      known = {.failure = error.what()};
-      has_failures_ = true;
+      // What a later reader waits for is asked for again, once it wakes.
+      known = {.failure = known.is_of_before ? std::string() : error.what()};
       fetcher = fetcher_.lock();
     } else {
       std::erase(in_work_, request.fetch);
@@ -171,9 +171,9 @@ std::string Broker::Failure(int64_t object) const {
 
 void Broker::ForgetFailures() {
   const std::lock_guard lock(mutex_);
-  if (!std::exchange(has_failures_, false)) return;
   for (Known& known : addresses_) {
-    if (!known.failure.empty()) known = {};
+    known.failure.clear();
+    known.is_of_before = known.is_asked;
   }
 }
 

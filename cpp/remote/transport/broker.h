@@ -66,6 +66,7 @@ class Broker : public Fetcher, public AddressBook {
     std::shared_ptr<const ObjectAddress> address = nullptr;
     bool is_asked = false;
     bool was_refused = false;
+    bool is_of_before = false;  // asked for before failures were forgotten
     std::string failure = {};
   };
 
@@ -79,7 +80,6 @@ class Broker : public Fetcher, public AddressBook {
   std::vector<Known> addresses_;  // by object
   std::weak_ptr<Fetcher> fetcher_;
   FetchStats stats_;
-  bool has_failures_ = false;
   bool closed_ = false;
 };
 

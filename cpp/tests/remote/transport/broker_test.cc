@@ -64,6 +64,19 @@ TEST_CASE("an address that could not be had is asked for again by a later reader
   CHECK(broker.Find(0)->url == "http://a");
 }
 
+TEST_CASE("an address that an earlier reader asked for fails no later one") {
+  Broker broker(1);
+  CHECK(broker.Find(0) == nullptr);
+  const auto of_before = broker.Next();
+  broker.ForgetFailures();
+  CHECK(broker.Find(0) == nullptr);  // waits for the same answer
+  broker.Fail(*of_before, Error(ErrorKind::kIo, "no credentials"));
+  CHECK(broker.Failure(0).empty());
+  CHECK(broker.Find(0) == nullptr);
+  broker.Fail(*broker.Next(), Error(ErrorKind::kIo, "none again"));
+  CHECK(broker.Failure(0) == "none again");
+}
+
 TEST_CASE("a forked child frees no broker that threads of its parent wait for") {
   auto broker = MakeProcessOwned<Broker>(1);
   std::atomic<bool> waits = false;
