@@ -56,10 +56,10 @@ struct PlaceTable {
   Word operator[](size_t number) const { return LoadWord(rows[number].data()); }
 };
 
-// For a period from 1 to 15: the first bytes of a word, again and again.
+// For a period from 1 to 16: the first bytes of a word, again and again.
 inline constexpr PlaceTable kRepeatFirst = [] {
   PlaceTable table;
-  for (size_t period = 1; period < kWordBytes; ++period) {
+  for (size_t period = 1; period <= kWordBytes; ++period) {
     for (size_t i = 0; i < kWordBytes; ++i) {
       table.rows[period][i] = static_cast<uint8_t>(i % period);
     }

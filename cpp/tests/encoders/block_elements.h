@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "draws.h"
-#include "encoders/arrow_blocks.h"
 
 namespace torchparquet::testing {
 
@@ -125,12 +124,6 @@ inline std::vector<BlockElement> RandomElements(Draws& draws, int64_t num_elemen
   }
   elements.push_back({.literals = RandomBytes(draws, draws.Between(12, 40))});
   return elements;
-}
-
-inline std::vector<uint8_t> EncodeBlock(BlockCodec codec, Draws& draws,
-                                        const std::vector<BlockElement>& elements) {
-  return codec == BlockCodec::kSnappy ? EncodeSnappy(draws, elements)
-                                      : EncodeLz4(elements);
 }
 
 }  // namespace torchparquet::testing

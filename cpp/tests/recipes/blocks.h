@@ -8,9 +8,12 @@
 
 #include "draws.h"
 #include "encoders/arrow_blocks.h"
+#include "encoders/block_elements.h"
+#include "encoders/zstd_encoder.h"
 #include "exact_buffer.h"
 #include "kernels/codecs/lz4.h"
 #include "kernels/codecs/snappy.h"
+#include "kernels/codecs/zstd.h"
 
 namespace torchparquet::testing {
 
@@ -22,13 +25,28 @@ struct SizedBlock {
 
 using Content = std::optional<std::vector<uint8_t>>;
 
+// Writes elements in a form that `draws` choose.
+inline std::vector<uint8_t> EncodeBlock(BlockCodec codec, Draws& draws,
+                                        const std::vector<BlockElement>& elements) {
+  if (codec == BlockCodec::kZstd) return ZstdEncoder(draws).Frame(elements);
+  return codec == BlockCodec::kSnappy ? EncodeSnappy(draws, elements)
+                                      : EncodeLz4(elements);
+}
+
+// Of all tests, since a page must not depend on the pages before it.
+inline kernels::ZstdDecoder& Zstd() {
+  static kernels::ZstdDecoder decoder;
+  return decoder;
+}
+
 // Our decompression, into memory of exactly that size.
 inline Content Decompressed(BlockCodec codec, const SizedBlock& block) {
   ExactBuffer<uint8_t> in(block.bytes);
   ExactBuffer<uint8_t> out(block.num_bytes);
   const kernels::CompressedBlock one{in.span(), out.span()};
   const bool good = codec == BlockCodec::kSnappy ? kernels::DecompressSnappy(one)
-                                                 : kernels::DecompressLz4(one);
+                    : codec == BlockCodec::kLz4  ? kernels::DecompressLz4(one)
+                                                 : Zstd().Decompress(one);
   return good ? Content(out.Copy()) : std::nullopt;
 }
 
@@ -43,7 +61,8 @@ inline std::array<Content, 2> DecompressedPair(BlockCodec codec, const SizedBloc
   const kernels::CompressedBlock other{other_in.span(), other_out.span()};
   const auto good = codec == BlockCodec::kSnappy
                         ? kernels::DecompressSnappyPair(one, other)
-                        : kernels::DecompressLz4Pair(one, other);
+                    : codec == BlockCodec::kLz4 ? kernels::DecompressLz4Pair(one, other)
+                                                : Zstd().DecompressPair(one, other);
   return {good[0] ? Content(out.Copy()) : std::nullopt,
           good[1] ? Content(other_out.Copy()) : std::nullopt};
 }

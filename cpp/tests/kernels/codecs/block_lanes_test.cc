@@ -28,7 +28,8 @@ using testing::RandomBytes;
 using testing::SizedBlock;
 using Bytes = std::vector<uint8_t>;
 
-constexpr BlockCodec kCodecs[] = {BlockCodec::kSnappy, BlockCodec::kLz4};
+constexpr BlockCodec kCodecs[] = {BlockCodec::kSnappy, BlockCodec::kLz4,
+                                  BlockCodec::kZstd};
 
 SizedBlock Compressed(BlockCodec codec, const Bytes& content) {
   return {ArrowCompress(codec, content), content.size()};
@@ -150,8 +151,11 @@ bool HasZeroOffset(const Bytes& block) {
 void CheckDamaged(BlockCodec codec, const SizedBlock& damaged, const SizedBlock& good) {
   const Content found = Decompressed(codec, damaged);
   const Content expected = ArrowDecompress(codec, damaged.bytes, damaged.num_bytes);
+  // Arrow's library has more of damaged frames: it does not look whether streams of
+  // literals end where they should.
+  const bool may_differ = codec == BlockCodec::kZstd && !found;
   const bool has_zero = codec == BlockCodec::kLz4 && HasZeroOffset(damaged.bytes);
-  if (found || !has_zero) CHECK((found == expected));
+  if (found || !(has_zero || may_differ)) CHECK((found == expected));
   if (has_zero) CHECK_FALSE(found);
   const auto content = Decompressed(codec, good);
   const auto pair = DecompressedPair(codec, damaged, good);
@@ -236,6 +240,8 @@ TEST_CASE("offsets that lead out of the block, at every place") {
       position += element.literals.size();
       for (const size_t offset : {size_t{0}, position + 1, size_t{65'535}}) {
         if (offset != 0 && offset <= position) continue;
+        // Not a number of the format.
+        if (offset == 0 && codec == BlockCodec::kZstd) continue;
         const size_t kept = std::exchange(element.offset, offset);
         const SizedBlock block{testing::EncodeBlock(codec, draws, elements),
                                content_bytes};

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include "kernels/instructions.h"
+
+// What the loops of zstd may use where the processor has it.
+#if defined(__x86_64__)
+#define TORCHPARQUET_BMI2 __attribute__((target("avx2,bmi,bmi2")))
+#endif
+
+namespace torchparquet::kernels {
+
+inline uint64_t LoadBits(const uint8_t* in) {
+  uint64_t bits;
+  std::memcpy(&bits, in, sizeof(bits));
+  return bits;
+}
+
+inline uint64_t LowBits(uint64_t bits, uint64_t count) {
+  return bits & ~(~uint64_t{0} << count);
+}
+
+// Bits that are read from the last one to the first, as zstd stores them. Reads up to 7
+// bytes before `begin`, which the caller must have.
+struct BackwardBits {
+  const uint8_t* begin = nullptr;
+  int64_t num_left = 0;
+
+  // The bits of `bytes` below the highest one that is set. Nothing if the last byte is 0.
+  static std::optional<BackwardBits> In(std::span<const uint8_t> bytes) {
+    if (bytes.empty() || bytes.back() == 0) return std::nullopt;
+    const auto num_bits = static_cast<int64_t>(8 * bytes.size());
+    return BackwardBits{bytes.data(), num_bits - std::countl_zero(bytes.back()) - 1};
+  }
+
+  // The next `count` bits, up to 56, of at least 0 that are left. Those before the first
+  // are any bits.
+  uint64_t Peek(int count) const {
+    const uint64_t bits = LoadBits(begin + (num_left >> 3) - 7);
+    return LowBits(bits >> (56 + (num_left & 7) - count), static_cast<uint64_t>(count));
+  }
+  uint64_t Take(int count) {
+    const uint64_t bits = Peek(count);
+    num_left -= count;
+    return bits;
+  }
+};
+
+}  // namespace torchparquet::kernels

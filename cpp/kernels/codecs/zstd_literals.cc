@@ -1,0 +1,184 @@
+#include "kernels/codecs/zstd_literals.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace torchparquet::kernels {
+namespace {
+
+// Each round takes up to 55 bits of each stream, which is 7 bytes.
+constexpr int64_t kRoundLiterals = 5;
+constexpr int64_t kRoundBytes = 7;
+
+int64_t QuarterOf(const ZstdStreams& streams) {
+  return static_cast<int64_t>((streams.num_literals + 3) / 4);
+}
+int64_t LiteralsOf(const ZstdStreams& streams, size_t stream) {
+  const int64_t quarter = QuarterOf(streams);
+  return stream < 3 ? quarter : static_cast<int64_t>(streams.num_literals) - 3 * quarter;
+}
+
+// The four streams of a block, or the eight of two blocks, under way. The word of a
+// stream has its next bits at the top. Below them is a one, and below it as many zeros as
+// bits were taken since the word was loaded.
+template <size_t kNumStreams>
+struct StreamGroup {
+  std::array<uint64_t, kNumStreams> words;
+  std::array<const uint8_t*, kNumStreams> in;  // where the words were loaded
+  std::array<const uint8_t*, kNumStreams> begin;
+  const ZstdHuffmanTable* tables;  // of the first block
+  uint8_t* out;                    // of the first stream
+  int64_t left;                    // of the shortest stream
+
+  StreamGroup(const std::array<const ZstdStreams*, 2>& lanes, size_t first_lane,
+              ZstdLiteralMemory* memory)
+      : tables(&memory->tables[first_lane]),
+        out(memory->LiteralsOf(first_lane)),
+        left(ZstdLiteralMemory::kMaxLiterals) {
+    for (size_t i = 0; i < kNumStreams; ++i) {
+      const ZstdStreams& streams = *lanes[first_lane + i / kNumZstdStreams];
+      const BackwardBits& bits = streams.bits[i % kNumZstdStreams];
+      left = std::min(left, LiteralsOf(streams, 3));
+      begin[i] = bits.begin;
+      in[i] = bits.begin + (bits.num_left >> 3) - 7;
+      words[i] = (LoadBits(in[i]) | 1) << (8 - (bits.num_left & 7));
+    }
+  }
+
+  // The rounds that are certain to stay within the streams, but for 7 bytes before one,
+  // and within the literals.
+  int64_t RoundsWithin() const {
+    int64_t bytes = in[0] - begin[0];
+    for (size_t i = 1; i < kNumStreams; ++i) bytes = std::min(bytes, in[i] - begin[i]);
+    if (bytes < 0) return 0;
+    return std::min(bytes / kRoundBytes + 1, left / kRoundLiterals);
+  }
+
+  // Processors look at about a hundred instructions that wait: of one literal of each
+  // stream, not of one stream after the other.
+  template <bool kBmi2>
+  [[gnu::always_inline]] void Round() {
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kNumStreams; ++i) {
+      const int taken = std::countr_zero(words[i]);
+      in[i] -= taken >> 3;
+      words[i] = (LoadBits(in[i]) | 1) << (taken & 7);
+    }
+    uint64_t below_code = 64 - ZstdHuffmanTable::kBits;
+    // A shift by a register can have its result in another one.
+    if constexpr (kBmi2) asm("" : "+r"(below_code));
+#pragma GCC unroll 5
+    for (size_t j = 0; j < kRoundLiterals; ++j) {
+#pragma GCC unroll 8
+      for (size_t i = 0; i < kNumStreams; ++i) {
+        const ZstdHuffmanTable& table = tables[i / kNumZstdStreams];
+        const uint64_t code = words[i] >> below_code;
+        const uint32_t found = table.codes[code];
+        words[i] <<= found & 63;
+        out[i * ZstdLiteralMemory::kStreamBytes + j] = static_cast<uint8_t>(found >> 8);
+      }
+    }
+    out += kRoundLiterals;
+    left -= kRoundLiterals;
+  }
+
+  template <bool kBmi2>
+  [[gnu::always_inline]] void Run() {
+    StreamGroup group = *this;
+    for (int64_t rounds; (rounds = group.RoundsWithin()) > 0;) {
+      for (; rounds > 0; --rounds) group.template Round<kBmi2>();
+    }
+    *this = group;
+  }
+
+  BackwardBits BitsLeft(size_t stream) const {
+    return {begin[stream],
+            8 * (in[stream] + 8 - begin[stream]) - std::countr_zero(words[stream])};
+  }
+};
+
+#if defined(TORCHPARQUET_BMI2)
+template <size_t kNumStreams>
+TORCHPARQUET_BMI2 void RunBmi2(StreamGroup<kNumStreams>* group) {
+  group->template Run<true>();
+}
+#endif
+
+template <size_t kNumStreams>
+void Run(StreamGroup<kNumStreams>* group) {
+#if defined(TORCHPARQUET_BMI2)
+  if (ChosenInstructions() == Instructions::kAvx2) return RunBmi2(group);
+#endif
+  group->template Run<false>();
+}
+
+// The literals of a stream one by one. Returns whether they are all that it has.
+bool Finish(const ZstdHuffmanTable& table, BackwardBits bits, std::span<uint8_t> out) {
+  for (uint8_t& literal : out) {
+    if (bits.num_left <= 0) return false;
+    const uint64_t code = bits.Peek(ZstdHuffmanTable::kBits);
+    literal = static_cast<uint8_t>(table.codes[code] >> 8);
+    bits.num_left -= table.codes[code] & 63;
+  }
+  return bits.num_left == 0;
+}
+
+// The rest of four streams, of which so many literals are done, and all one after the
+// other.
+bool FinishLane(const ZstdStreams& streams, size_t lane, int64_t num_done,
+                ZstdLiteralMemory* memory) {
+  uint8_t* literals = memory->LiteralsOf(lane);
+  const int64_t quarter = QuarterOf(streams);
+  for (size_t i = 0; i < kNumZstdStreams; ++i) {
+    uint8_t* out = memory->streams[kNumZstdStreams * lane + i].data();
+    const int64_t count = LiteralsOf(streams, i);
+    if (!Finish(memory->tables[lane], streams.bits[i], {out + num_done, out + count})) {
+      return false;
+    }
+    std::memmove(literals + static_cast<int64_t>(i) * quarter, out,
+                 static_cast<size_t>(count));
+  }
+  return true;
+}
+
+template <size_t kNumStreams>
+void RunGroup(std::array<ZstdStreams, 2>* lanes, size_t first_lane,
+              std::array<int64_t, 2>* num_done, ZstdLiteralMemory* memory) {
+  StreamGroup<kNumStreams> group({&(*lanes)[0], &(*lanes)[1]}, first_lane, memory);
+  group.out += (*num_done)[first_lane];
+  group.left -= (*num_done)[first_lane];
+  const int64_t left = group.left;
+  Run(&group);
+  for (size_t i = 0; i < kNumStreams; ++i) {
+    const size_t lane = first_lane + i / kNumZstdStreams;
+    (*lanes)[lane].bits[i % kNumZstdStreams] = group.BitsLeft(i);
+  }
+  for (size_t i = 0; i < kNumStreams / kNumZstdStreams; ++i) {
+    (*num_done)[first_lane + i] += left - group.left;
+  }
+}
+
+}  // namespace
+
+std::array<bool, 2> DecodeLiterals(const std::array<const ZstdStreams*, 2>& lanes,
+                                   ZstdLiteralMemory* memory) {
+  std::array<ZstdStreams, 2> left = {*lanes[0], *lanes[1]};
+  std::array<int64_t, 2> num_done{};
+  const bool both =
+      left[0].num_streams == kNumZstdStreams && left[1].num_streams == kNumZstdStreams;
+  if (both) RunGroup<2 * kNumZstdStreams>(&left, 0, &num_done, memory);
+  std::array<bool, 2> good = {true, true};
+  for (size_t lane = 0; lane < 2; ++lane) {
+    if (left[lane].num_streams == kNumZstdStreams) {
+      RunGroup<kNumZstdStreams>(&left, lane, &num_done, memory);
+      good[lane] = FinishLane(left[lane], lane, num_done[lane], memory);
+    } else if (left[lane].num_streams == 1) {
+      good[lane] = Finish(memory->tables[lane], left[lane].bits[0],
+                          {memory->LiteralsOf(lane), left[lane].num_literals});
+    }
+  }
+  return good;
+}
+
+}  // namespace torchparquet::kernels

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/codecs/zstd_bits.h"
+#include "kernels/codecs/zstd_tables.h"
+
+namespace torchparquet::kernels {
+
+// Literals, then a copy of what was decompressed before. The number of the copy's offset
+// is 1 to 3 for one of the last offsets, or the offset and 3.
+struct ZstdSequence {
+  uint32_t num_literals;
+  uint32_t copy_bytes;
+  uint32_t offset_number;
+};
+
+// Memory for the sequences of two blocks, and for the tables of their codes. Distances
+// that are constant leave the registers to the states.
+struct ZstdSequenceMemory {
+  // Each copies 3 bytes or more.
+  static constexpr size_t kMaxSequences = (size_t{128} << 10) / 3;
+
+  std::array<ZstdStateTables, 2> tables;
+  std::array<std::array<ZstdSequence, kMaxSequences>, 2> sequences;
+};
+
+// Sequences in their codes.
+struct ZstdCodedSequences {
+  size_t num_sequences = 0;
+  BackwardBits bits;
+};
+
+// Decodes the sequences of one block or of two at once by the tables in `memory`. Returns
+// which of them are good.
+std::array<bool, 2> DecodeSequences(const std::array<const ZstdCodedSequences*, 2>& lanes,
+                                    ZstdSequenceMemory* memory);
+
+// The last three offsets of a frame, the latest first.
+using ZstdOffsets = std::array<size_t, 3>;
+
+// A block whose sequences are decoded.
+struct ZstdContent {
+  // 32 bytes after them can be read.
+  std::span<const uint8_t> literals;
+  std::span<const ZstdSequence> sequences;
+};
+
+// Where the content of a block goes.
+struct ZstdPlace {
+  const uint8_t* frame_begin;
+  uint8_t* out;
+  uint8_t* end;  // of the memory
+};
+
+// Writes the content of a block. Returns its end, or null if an offset leads out of the
+// frame, or the content does not fit.
+uint8_t* WriteContent(const ZstdContent& content, const ZstdPlace& place,
+                      ZstdOffsets* offsets);
+
+}  // namespace torchparquet::kernels
