@@ -1,5 +1,6 @@
 #include "pages/page_codec.h"
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -56,6 +57,11 @@ void PageCodec::Open(int codec) {
   codec_type_ = codec;
 }
 
+kernels::ZstdDecoder& PageCodec::Zstd() {
+  if (!zstd_) zstd_ = std::make_unique<kernels::ZstdDecoder>();
+  return *zstd_;
+}
+
 // Returns false for bytes that are no such blocks, or are damaged.
 bool PageCodec::DecompressHadoopLz4(std::span<const uint8_t> bytes,
                                     std::span<uint8_t> out) {
@@ -96,6 +102,8 @@ void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes,
   if (codec == Codec::kLz4 && GainsByPair(codec, std::ssize(bytes), std::ssize(out))) {
     return CheckGood(codec, kernels::DecompressLz4({bytes, out}));
   }
+  // Arrow's codec serves what ours does not, and says what is damaged.
+  if (codec == Codec::kZstd && Zstd().Decompress({bytes, out})) return;
   // Arrow's codec reads several members too, and says what is damaged.
   if (codec == Codec::kGzip && Libdeflate::IsAvailable() &&
       libdeflate_.Decompress(bytes, out)) {
@@ -113,18 +121,23 @@ void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes,
 }
 
 bool PageCodec::TakesPairs(int codec) {
-  return codec == Codec::kSnappy || codec == Codec::kLz4;
+  return codec == Codec::kSnappy || codec == Codec::kLz4 || codec == Codec::kZstd;
 }
 
 bool PageCodec::GainsByPair(int codec, int64_t compressed_bytes, int64_t num_bytes) {
-  // Compressors of Snappy write short elements sooner than those of LZ4.
-  const int64_t least_percent = codec == Codec::kSnappy ? 1 : 10;
+  // Compressors of LZ4 write short elements later than others.
+  const int64_t least_percent = codec == Codec::kLz4 ? 10 : 1;
   return TakesPairs(codec) &&
          num_bytes - compressed_bytes > compressed_bytes / 100 * least_percent;
 }
 
 bool PageCodec::DecompressPair(int codec, const kernels::CompressedBlock& first,
                                const kernels::CompressedBlock& second) {
+  if (codec == Codec::kZstd) {
+    const auto good = Zstd().DecompressPair(first, second);
+    if (!good[0]) Decompress(codec, first.bytes, first.out);
+    return good[1];
+  }
   const auto good = codec == Codec::kSnappy ? kernels::DecompressSnappyPair(first, second)
                                             : kernels::DecompressLz4Pair(first, second);
   CheckGood(codec, good[0]);

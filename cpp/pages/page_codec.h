@@ -7,6 +7,7 @@
 
 #include "bridge/arrow_library.h"
 #include "kernels/codecs/block_lanes.h"
+#include "kernels/codecs/zstd.h"
 #include "pages/libdeflate.h"
 
 namespace torchparquet {
@@ -14,9 +15,10 @@ namespace torchparquet {
 // The name of a Codec::Number in lower case.
 std::string CodecName(int codec);
 
-// Decompresses pages of one codec after another: Snappy, and LZ4 that compresses well, by
-// our kernels; gzip by libdeflate if there is one; others by Arrow's codecs, whose LZ4
-// takes an offset of 0. Contexts are kept from page to page. Used by one thread.
+// Decompresses pages of one codec after another: Snappy, zstd, and LZ4 that compresses
+// well, by our kernels; gzip by libdeflate if there is one; others by Arrow's codecs,
+// whose LZ4 takes an offset of 0. Arrow's zstd decides about pages that ours refuses.
+// Contexts are kept from page to page. Used by one thread.
 //
 // Hadoop's LZ4 is a sequence of blocks, each of the size of its content and one or more
 // compressed parts with their sizes. Arrow reads blocks of one part, and pages of early
@@ -41,7 +43,10 @@ class PageCodec {
   void Open(int codec);
   bool DecompressHadoopLz4(std::span<const uint8_t> bytes, std::span<uint8_t> out);
 
+  kernels::ZstdDecoder& Zstd();
+
   Libdeflate libdeflate_;
+  std::unique_ptr<kernels::ZstdDecoder> zstd_;
   int codec_type_ = -1;
   std::unique_ptr<ArrowCodec> codec_;
 };

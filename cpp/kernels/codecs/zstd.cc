@@ -39,13 +39,13 @@ bool ZstdDecoder::Output::Write(const ZstdBlock& block, const ZstdSequence* sequ
 
 // The literals and the sequences of one block or both.
 std::array<bool, 2> ZstdDecoder::Decode(bool first, bool second) {
-  static const ZstdStreams kNoStreams;
-  static const ZstdCodedSequences kNoSequences;
-  const auto literals = DecodeLiterals({first ? &slots_[0].streams : &kNoStreams,
-                                        second ? &slots_[1].streams : &kNoStreams},
+  static const ZstdStreams no_streams;
+  static const ZstdCodedSequences no_sequences;
+  const auto literals = DecodeLiterals({first ? &slots_[0].streams : &no_streams,
+                                        second ? &slots_[1].streams : &no_streams},
                                        literals_.get());
-  const auto sequences = DecodeSequences({first ? &slots_[0].sequences : &kNoSequences,
-                                          second ? &slots_[1].sequences : &kNoSequences},
+  const auto sequences = DecodeSequences({first ? &slots_[0].sequences : &no_sequences,
+                                          second ? &slots_[1].sequences : &no_sequences},
                                          sequences_.get());
   return {first && literals[0] && sequences[0], second && literals[1] && sequences[1]};
 }

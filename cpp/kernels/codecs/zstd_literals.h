@@ -18,7 +18,7 @@ struct ZstdLiteralMemory {
   static constexpr size_t kMaxLiterals = size_t{128} << 10;
   // A quarter of the literals. Some lines of the cache more, so that streams do not meet
   // in the same sets of it.
-  static constexpr size_t kStreamBytes = kMaxLiterals / kNumZstdStreams + 5 * 64;
+  static constexpr size_t kStreamBytes = kMaxLiterals / kNumZstdStreams + size_t{5} * 64;
 
   std::array<ZstdHuffmanTable, 2> tables;
   std::array<std::array<uint8_t, kStreamBytes>, 2 * kNumZstdStreams> streams;

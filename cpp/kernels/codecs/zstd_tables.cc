@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "kernels/codecs/zstd_bits.h"
 
@@ -106,7 +107,7 @@ bool ReadDistribution(std::span<const uint8_t>* in, size_t max_symbols, int max_
   while (left > 0) {
     if (symbol == max_symbols) return false;
     // A number up to left + 1, of which the lower ones take a bit less.
-    const int width = std::bit_width(static_cast<uint32_t>(left + 1));
+    const auto width = static_cast<int>(std::bit_width(static_cast<uint32_t>(left + 1)));
     const auto num_short = static_cast<uint32_t>((1 << width) - 1 - (left + 1));
     const uint32_t half = 1U << (width - 1);
     uint32_t number = bits.Peek(width - 1);
@@ -165,7 +166,7 @@ class Successors {
   // Of the next state of that symbol.
   ZstdCell Take(uint8_t symbol) {
     const uint32_t share = next_[symbol]++;
-    const int bits = log_ + 1 - std::bit_width(share);
+    const int bits = log_ + 1 - static_cast<int>(std::bit_width(share));
     ZstdCell cell;
     cell.next = static_cast<uint16_t>((share << bits) - (1U << log_));
     cell.next_bits = static_cast<uint8_t>(bits);
@@ -213,7 +214,7 @@ bool ReadPackedWeights(std::span<const uint8_t> in, Weights* weights) {
     cells[i] = successors.Take(symbols[i]);
   }
   auto bits = BackwardBits::In(in);
-  if (!bits || bits->num_left < 2 * distribution.log) return false;
+  if (!bits || bits->num_left < int64_t{2} * distribution.log) return false;
   size_t state = bits->Take(distribution.log);
   size_t other = bits->Take(distribution.log);
   while (true) {
@@ -247,6 +248,17 @@ bool ReadWeights(std::span<const uint8_t>* in, Weights* weights) {
   return true;
 }
 
+// Of a length that is a power of two.
+inline void FillCodes(uint16_t code, size_t length, uint16_t* codes) {
+  constexpr size_t kCodes = sizeof(uint64_t) / sizeof(uint16_t);
+  if (length < kCodes) {
+    for (size_t i = 0; i < length; ++i) codes[i] = code;
+    return;
+  }
+  const uint64_t four = code * uint64_t{0x0001'0001'0001'0001};
+  for (size_t i = 0; i < length; i += kCodes) std::memcpy(codes + i, &four, sizeof(four));
+}
+
 }  // namespace
 
 bool ReadHuffmanTable(std::span<const uint8_t>* in, ZstdHuffmanTable* table) {
@@ -262,7 +274,7 @@ bool ReadHuffmanTable(std::span<const uint8_t>* in, ZstdHuffmanTable* table) {
     total += (1U << weight) >> 1;
   }
   // The last one makes it a power of two.
-  const int max_bits = std::bit_width(total);
+  const auto max_bits = static_cast<int>(std::bit_width(total));
   if (total == 0 || max_bits > kBits) return false;
   const uint32_t rest = (1U << max_bits) - total;
   if (!std::has_single_bit(rest)) return false;
@@ -272,20 +284,26 @@ bool ReadHuffmanTable(std::span<const uint8_t>* in, ZstdHuffmanTable* table) {
   // An even number of the longest codes, and at least two.
   if (num_of[1] < 2 || num_of[1] % 2 != 0) return false;
 
-  std::array<uint32_t, kBits + 1> begin_of{};
-  uint32_t begin = 0;
-  for (int weight = 1; weight <= max_bits; ++weight) {
-    begin_of[weight] = begin;
-    begin += num_of[weight] << (weight - 1 + kBits - max_bits);
+  // The literals by weight, and within one weight by number.
+  std::array<uint8_t, Weights::kMax + 1> sorted;
+  std::array<size_t, kBits + 2> begin_of{};
+  for (size_t weight = 1; weight <= kBits; ++weight) {
+    begin_of[weight + 1] = begin_of[weight] + num_of[weight];
   }
+  auto next_of = begin_of;
   for (size_t i = 0; i < weights.count; ++i) {
-    const int weight = weights.of[i];
-    if (weight == 0) continue;
-    const uint32_t length = 1U << (weight - 1 + kBits - max_bits);
-    const uint32_t at = begin_of[weight];
-    begin_of[weight] += length;
-    std::fill_n(&table->codes[at], length,
-                static_cast<uint16_t>(max_bits + 1 - weight + (i << 8)));
+    const uint8_t weight = weights.of[i];
+    if (weight != 0) sorted[next_of[weight]++] = static_cast<uint8_t>(i);
+  }
+  uint16_t* codes = table->codes.data();
+  for (int weight = 1; weight <= max_bits; ++weight) {
+    const auto num_bits = static_cast<uint32_t>(max_bits + 1 - weight);
+    const size_t length = size_t{1} << (kBits - num_bits);
+    for (size_t i = begin_of[weight]; i < begin_of[weight + 1]; ++i) {
+      const auto code = static_cast<uint16_t>(num_bits | uint32_t{sorted[i]} << 8);
+      FillCodes(code, length, codes);
+      codes += length;
+    }
   }
   return true;
 }

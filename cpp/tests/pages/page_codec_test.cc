@@ -104,6 +104,43 @@ TEST_CASE("pairs: the first page's damage is an error, the second's is told") {
   }
 }
 
+TEST_CASE("of each damaged page of zstd comes what Arrow makes of it") {
+  Draws draws(5);
+  PageCodec codec;
+  const auto arrow_codec =
+      arrow::util::Codec::Create(arrow::Compression::ZSTD).ValueOrDie();
+  const Bytes other = testing::PageContent(draws, 2000);
+  const Bytes good = Compressed(arrow::Compression::ZSTD, other);
+  int num_refused = 0;
+  int num_served = 0;
+  for (int i = 0; i < 1500; ++i) {
+    CAPTURE(i);
+    const Bytes content = testing::PageContent(draws, draws.Between(1, 5000));
+    Bytes page = Compressed(arrow::Compression::ZSTD, content);
+    page[static_cast<size_t>(draws.Below(std::ssize(page)))] ^=
+        static_cast<uint8_t>(draws.Between(1, 255));
+    Bytes expected(content.size());
+    const auto written = arrow_codec->Decompress(std::ssize(page), page.data(),
+                                                 std::ssize(expected), expected.data());
+    const bool is_served = written.ok() && *written == std::ssize(expected);
+    Bytes out(content.size());
+    Bytes pair_out(content.size());
+    Bytes other_out(other.size());
+    const auto error =
+        testing::Caught([&] { codec.Decompress(Codec::kZstd, page, out); });
+    const auto pair_error = testing::Caught(
+        [&] { codec.DecompressPair(Codec::kZstd, {page, pair_out}, {good, other_out}); });
+    CHECK(error.has_value() == !is_served);
+    CHECK(pair_error.has_value() == !is_served);
+    if (is_served) CHECK((out == expected));
+    if (is_served) CHECK((pair_out == expected));
+    CHECK((other_out == other));
+    ++(is_served ? num_served : num_refused);
+  }
+  CHECK(num_refused > 100);
+  CHECK(num_served > 100);
+}
+
 TEST_CASE("a page of two gzip members") {
   Draws draws(4);
   const Bytes content = testing::PageContent(draws, 3000);
