@@ -149,8 +149,12 @@ int main(int argc, char** argv) {
   // A pass long enough for the clock.
   const int passes = std::max(1, static_cast<int>(64e6 / num_bytes));
 
-  std::vector<std::vector<double>> seconds(ways.size());
-  std::barrier turn(num_threads + 1);
+  // The last thread to arrive takes the time: one that only waits may be woken late.
+  using Clock = std::chrono::steady_clock;
+  std::vector<Clock::time_point> turns;
+  turns.reserve(2 * ways.size() * static_cast<size_t>(repeats + 1));
+  const auto take_time = [&]() noexcept { turns.push_back(Clock::now()); };
+  std::barrier turn(num_threads, take_time);
   std::vector<std::thread> threads;
   for (int i = 0; i < num_threads; ++i) {
     threads.emplace_back([&] {
@@ -164,16 +168,12 @@ int main(int argc, char** argv) {
       }
     });
   }
-  for (int repeat = 0; repeat <= repeats; ++repeat) {
-    for (auto& times : seconds) {
-      turn.arrive_and_wait();
-      const auto begin = std::chrono::steady_clock::now();
-      turn.arrive_and_wait();
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-      if (repeat > 0) times.push_back(took.count());
-    }
-  }
   for (std::thread& thread : threads) thread.join();
+  std::vector<std::vector<double>> seconds(ways.size());
+  for (size_t i = 2 * ways.size(); i < turns.size(); i += 2) {
+    const std::chrono::duration<double> took = turns[i + 1] - turns[i];
+    seconds[i / 2 % ways.size()].push_back(took.count());
+  }
   for (size_t i = 0; i < ways.size(); ++i) {
     std::printf("%s %.4f\n", ways[i].name,
                 num_bytes * passes * num_threads / 1e9 / Median(seconds[i]));
