@@ -9,9 +9,10 @@
 
 #include "kernels/instructions.h"
 
-// What the loops of zstd may use where the processor has it.
+// A loop of zstd where the processor has more instructions. Within another function it
+// would not have all registers for itself.
 #if defined(__x86_64__)
-#define TORCHPARQUET_BMI2 __attribute__((target("avx2,bmi,bmi2")))
+#define TORCHPARQUET_BMI2 __attribute__((target("avx2,bmi,bmi2"), noinline))
 #endif
 
 namespace torchparquet::kernels {
