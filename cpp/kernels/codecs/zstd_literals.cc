@@ -65,8 +65,9 @@ struct StreamGroup {
       in[i] -= taken >> 3;
       words[i] = (LoadBits(in[i]) | 1) << (taken & 7);
     }
-    uint64_t below_code = 64 - ZstdHuffmanTable::kBits;
     // A shift by a register can have its result in another one.
+    // NOLINTNEXTLINE(misc-const-correctness)
+    uint64_t below_code = 64 - ZstdHuffmanTable::kBits;
     if constexpr (kBmi2) asm("" : "+r"(below_code));
 #pragma GCC unroll 5
     for (size_t j = 0; j < kRoundLiterals; ++j) {

@@ -189,7 +189,7 @@ class Writer {
         place_.end - place_.out > kRoom ? place_.end - kRoom : place_.out;
     ZstdOffsets offsets = offsets_;
     ptrdiff_t num_near = 0;
-    Word last{};
+    Word last{};  // NOLINT(misc-const-correctness)
     if constexpr (kIsNear) last = LoadWord(out - kWordBytes);
     bool good = true;
     for (; sequence != end; ++sequence) {

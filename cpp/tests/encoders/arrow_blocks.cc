@@ -10,7 +10,7 @@
 namespace torchparquet::testing {
 namespace {
 
-using Codec = arrow::util::Codec;
+using arrow::util::Codec;
 
 std::unique_ptr<Codec> Make(BlockCodec codec) {
   const auto type = codec == BlockCodec::kSnappy ? arrow::Compression::SNAPPY

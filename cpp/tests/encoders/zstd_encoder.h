@@ -301,7 +301,8 @@ class ZstdEncoder {
     Bits bits = {{static_cast<uint64_t>(log - 5), 4}};
     left = 1 << log;
     for (size_t i = 0; i < counts.size(); ++i) {
-      const int width = std::bit_width(static_cast<uint32_t>(left + 1));
+      const auto width =
+          static_cast<int>(std::bit_width(static_cast<uint32_t>(left + 1)));
       const int num_short = (1 << width) - 1 - (left + 1);
       const int number = counts[i] + 1;
       if (number < num_short) {

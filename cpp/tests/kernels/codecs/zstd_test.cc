@@ -17,7 +17,6 @@ namespace {
 
 using testing::ArrowDecompress;
 using testing::BlockCodec;
-using testing::ContentOf;
 using testing::Draws;
 using testing::RandomBytes;
 using testing::SizedBlock;
@@ -79,8 +78,8 @@ TEST_CASE("short pages of every size and level") {
 TEST_CASE("literals and copies of more than 65,535 bytes") {
   Draws draws(3);
   for (const size_t num_bytes : {65'535, 65'536, 70'000, 120'000}) {
-    Bytes content = RandomBytes(draws, 1000);
-    Bytes literals = RandomBytes(draws, static_cast<int64_t>(num_bytes));
+    const Bytes content = RandomBytes(draws, 1000);
+    const Bytes literals = RandomBytes(draws, static_cast<int64_t>(num_bytes));
     // A run, random bytes, and the begin once more.
     const Bytes all = Joined({content, Bytes(num_bytes, 7), literals, content, literals});
     for (const int level : kLevels) {
@@ -157,11 +156,11 @@ TEST_CASE("every truncation, and every change of one bit") {
   Draws draws(8);
   for (int i = 0; i < 12; ++i) {
     CAPTURE(i);
-    const Bytes content = testing::PageContent(draws, 40 + 25 * i);
-    const Bytes page = i % 2 == 0
-                           ? testing::ArrowCompressZstd(kLevels[i % 5], content)
-                           : testing::EncodeBlock(BlockCodec::kZstd, draws,
-                                                  testing::RandomElements(draws, 3 * i));
+    const Bytes content = testing::PageContent(draws, 40 + int64_t{25} * i);
+    const Bytes page =
+        i % 2 == 0 ? testing::ArrowCompressZstd(kLevels[i % 5], content)
+                   : testing::EncodeBlock(BlockCodec::kZstd, draws,
+                                          testing::RandomElements(draws, int64_t{3} * i));
     const size_t num_bytes = i % 2 == 0 ? content.size() : [&] {
       size_t size = 0;
       while (!Decompressed(page, size)) ++size;
