@@ -8,6 +8,10 @@
 namespace torchparquet::kernels {
 namespace {
 
+// The most bits of a sequence: of its numbers, and of the states after it.
+constexpr int64_t kMaxNextBits = 9 + 8 + 9;
+constexpr int64_t kMaxSequenceBits = 16 + 31 + 16 + kMaxNextBits;
+
 // The sequences of one block, or of two, under way. Those of both have the same number.
 template <size_t kNumLanes>
 struct ChainGroup {
@@ -32,62 +36,92 @@ struct ChainGroup {
     }
   }
 
-  static uint64_t Load(int64_t place) {
-    return LoadBits(reinterpret_cast<const uint8_t*>(place >> 3) - 7);
-  }
-
-  // Decodes a sequence of one block, and takes the bits of the next states if it is not
-  // the last one. Of too few bits it makes any sequence, and leaves less than none.
-  [[gnu::always_inline]] void Step(size_t lane, bool is_last = false) {
+  // Decodes a sequence of one block and takes the next states, all from one word. Returns
+  // false if it has too many bits for that, as few have: StepByNumbers is for them. Of
+  // too few bits both make any sequence, and leave less than none.
+  [[gnu::always_inline]] bool Step(size_t lane) {
     const ZstdStateTables& table = tables[lane];
     auto& state = states[lane];
     const ZstdCell& literal = table[kLiteralLength].cells[state[kLiteralLength]];
     const ZstdCell& offset = table[kOffset].cells[state[kOffset]];
     const ZstdCell& match = table[kMatchLength].cells[state[kMatchLength]];
-    const uint32_t num_extra =
-        uint32_t{literal.extra_bits} + offset.extra_bits + match.extra_bits;
-    const uint32_t num_next =
-        is_last ? 0 : uint32_t{literal.next_bits} + match.next_bits + offset.next_bits;
-    uint64_t word = Load(places[lane]);
-    auto at = static_cast<uint32_t>(56 + (places[lane] & 7));
-    places[lane] -= num_extra + num_next;
+    const int64_t byte = places[lane] >> 3;
+    const uint64_t word = LoadBits(reinterpret_cast<const uint8_t*>(byte) - 7);
+    int64_t at = 56 | (places[lane] & 7);
     const auto take = [&](uint8_t count) {
       at -= count;
-      return LowBits(word >> at, count);
+      return LowBits(word >> (at & 63), count);
     };
-    const auto reload = [&](uint32_t num_still) {
-      const int64_t place = std::max(places[lane] + num_still, begins[lane]);
-      word = Load(place);
-      at = static_cast<uint32_t>(56 + (place & 7));
-    };
-    const bool is_long = num_extra + num_next > 56;
     ZstdSequence& sequence = out[lane * ZstdSequenceMemory::kMaxSequences];
     sequence.offset_number = offset.base + static_cast<uint32_t>(take(offset.extra_bits));
-    if (is_long) [[unlikely]] {
-      reload(num_next + literal.extra_bits + match.extra_bits);
-    }
     sequence.copy_bytes = match.base + static_cast<uint32_t>(take(match.extra_bits));
     sequence.num_literals =
         literal.base + static_cast<uint32_t>(take(literal.extra_bits));
-    if (is_last) return;
-    if (is_long) [[unlikely]]
-      reload(num_next);
+    if (at < kMaxNextBits) [[unlikely]]
+      return false;
     state[kLiteralLength] = literal.next + take(literal.next_bits);
     state[kMatchLength] = match.next + take(match.next_bits);
     state[kOffset] = offset.next + take(offset.next_bits);
+    places[lane] = 8 * byte - 56 + at;
+    return true;
   }
 
-  // Makes that many steps in each block, or fewer if bits are lacking.
-  [[gnu::always_inline]] void Run(size_t num_steps) {
-    ChainGroup group = *this;
-    for (ZstdSequence* end = out + num_steps; group.out != end; ++group.out) {
-      bool lacks = false;
-      for (size_t i = 0; i < kNumLanes; ++i) lacks |= group.places[i] < group.begins[i];
-      if (lacks) break;
-#pragma GCC unroll 2
-      for (size_t i = 0; i < kNumLanes; ++i) group.Step(i);
+  // No states are after the last sequence.
+  [[gnu::noinline]] void StepByNumbers(size_t lane, bool is_last = false) {
+    auto& state = states[lane];
+    const auto take = [&](uint8_t count) {
+      const BackwardBits bits{reinterpret_cast<const uint8_t*>(begins[lane] >> 3),
+                              std::max<int64_t>(places[lane] - begins[lane], 0)};
+      places[lane] -= count;
+      return static_cast<uint32_t>(bits.Peek(count));
+    };
+    std::array<const ZstdCell*, kNumZstdCodes> cells;
+    for (const ZstdCode code : {kLiteralLength, kOffset, kMatchLength}) {
+      cells[code] = &tables[lane][code].cells[state[code]];
     }
-    *this = group;
+    ZstdSequence& sequence = out[lane * ZstdSequenceMemory::kMaxSequences];
+    sequence.offset_number = cells[kOffset]->base + take(cells[kOffset]->extra_bits);
+    sequence.copy_bytes =
+        cells[kMatchLength]->base + take(cells[kMatchLength]->extra_bits);
+    sequence.num_literals =
+        cells[kLiteralLength]->base + take(cells[kLiteralLength]->extra_bits);
+    if (is_last) return;
+    for (const ZstdCode code : {kLiteralLength, kMatchLength, kOffset}) {
+      state[code] = cells[code]->next + take(cells[code]->next_bits);
+    }
+  }
+
+  // The steps that are certain to begin within the bits.
+  size_t StepsWithin() const {
+    int64_t least = places[0] - begins[0];
+    for (size_t i = 1; i < kNumLanes; ++i) least = std::min(least, places[i] - begins[i]);
+    return least < 0 ? 0 : static_cast<size_t>(least / kMaxSequenceBits) + 1;
+  }
+
+  // Makes the steps up to `end`, or up to one that is false, whose lane it returns.
+  [[gnu::always_inline]] size_t RunTo(const ZstdSequence* end) {
+    for (; out != end; ++out) {
+#pragma GCC unroll 2
+      for (size_t i = 0; i < kNumLanes; ++i) {
+        if (!Step(i)) [[unlikely]]
+          return i;
+      }
+    }
+    return kNumLanes;
+  }
+
+  // Makes that many steps in each block, or fewer if bits are lacking. What is under way
+  // is a copy that no other function sees, so that it stays in registers.
+  [[gnu::always_inline]] void Run(size_t num_steps) {
+    const ZstdSequence* end = out + num_steps;
+    while (const size_t steps = std::min(static_cast<size_t>(end - out), StepsWithin())) {
+      ChainGroup group = *this;
+      size_t lane = group.RunTo(out + steps);
+      *this = group;
+      if (lane == kNumLanes) continue;
+      for (; lane < kNumLanes; ++lane) StepByNumbers(lane);
+      ++out;
+    }
   }
 };
 
@@ -111,7 +145,7 @@ void Run(ChainGroup<kNumLanes>* group, size_t num_steps) {
 bool Finish(size_t num_sequences, ChainGroup<1>* chain) {
   Run(chain, num_sequences - 1);
   if (chain->places[0] < chain->begins[0]) return false;
-  chain->Step(0, /*is_last=*/true);
+  chain->StepByNumbers(0, /*is_last=*/true);
   return chain->places[0] == chain->begins[0];
 }
 
