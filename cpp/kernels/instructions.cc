@@ -30,7 +30,8 @@ bool HasF16c() {
 Instructions Best() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("pclmul") &&
-      __builtin_cpu_supports("popcnt") && HasF16c()) {
+      __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("bmi") &&
+      __builtin_cpu_supports("bmi2") && HasF16c()) {
     return Instructions::kAvx2;
   }
 #endif

@@ -7,7 +7,7 @@ namespace torchparquet::kernels {
 // Instruction sets for kernels. Each set includes all sets before it.
 enum class Instructions {
   kBaseline,  // on every processor of the architecture
-  kAvx2,      // AVX2, F16C, PCLMULQDQ, POPCNT
+  kAvx2,      // AVX2, BMI, BMI2, F16C, PCLMULQDQ, POPCNT
 };
 
 // The best set of this processor, or the one named in the environment variable
