@@ -8,12 +8,14 @@ on one thread; those that are not installed are left out.
 
     python bench/codec_speed.py                          # all codecs, one thread and two
     python bench/codec_speed.py --codecs snappy --threads 1
+    python bench/codec_speed.py --codecs zstd --levels 1 3 9 19 --threads 1
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import statistics
 import struct
 import subprocess
@@ -78,11 +80,16 @@ def _package_speed(
 
 
 def measure(
-    codec: str, pages: list[bytes], num_threads: int, repeats: int, directory: Path
+    codec: str,
+    level: int | None,
+    pages: list[bytes],
+    num_threads: int,
+    repeats: int,
+    directory: Path,
 ) -> dict[str, float]:
     """Return the GB/s of each way for these pages."""
     number, name = _CODECS[codec]
-    arrow_codec = pa.Codec(name)
+    arrow_codec = pa.Codec(name, compression_level=level)
     compressed = [(arrow_codec.compress(page, asbytes=True), len(page)) for page in pages]
     path = directory / "pages"
     with path.open("wb") as file:
@@ -100,12 +107,15 @@ def measure(
     return speed
 
 
-def _print_table(codec: str, num_threads: int, rows: dict[str, dict[str, float]]) -> None:
+def _print_table(
+    codec: str, level: int | None, num_threads: int, rows: dict[str, dict[str, float]]
+) -> None:
     first = next(iter(rows.values()))
     known = {"ours", "pairs", "arrow", "memcpy", "ratio"}
     packages = [name for name in first if name not in known]
     ways = [way for way in ("ours", "pairs") if way in first]
-    print(f"\n{codec}, {num_threads} thread{'s' if num_threads > 1 else ''}\n")
+    at_level = "" if level is None else f" of level {level}"
+    print(f"\n{codec}{at_level}, {num_threads} thread{'s' if num_threads > 1 else ''}\n")
     titles = ["pages", "ratio", *ways, "Arrow", "ours / Arrow", "of memcpy", *packages]
     print(f"| {' | '.join(titles)} |")
     print(f"| --- |{' ---: |' * (len(titles) - 1)}")
@@ -122,6 +132,7 @@ def main() -> None:
     """Measure, and print a table for each codec and number of threads."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--codecs", nargs="+", choices=list(_CODECS), default=list(_CODECS))
+    parser.add_argument("--levels", nargs="+", type=int, default=[None], help="of zstd and gzip")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rows", type=int, default=1 << 20)
     parser.add_argument("--repeats", type=int, default=7)
@@ -130,12 +141,13 @@ def main() -> None:
     kinds = list(kinds_of_pages(arguments.rows))
     with tempfile.TemporaryDirectory() as folder:
         for codec in arguments.codecs:
-            for num_threads in arguments.threads:
+            for level, num_threads in itertools.product(arguments.levels, arguments.threads):
+                options = codec, level
                 rows = {
-                    name: measure(codec, pages, num_threads, arguments.repeats, Path(folder))
+                    name: measure(*options, pages, num_threads, arguments.repeats, Path(folder))
                     for name, pages in kinds
                 }
-                _print_table(codec, num_threads, rows)
+                _print_table(*options, num_threads, rows)
 
 
 if __name__ == "__main__":
