@@ -1,6 +1,7 @@
 #include "kernels/codecs/zstd.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "kernels/codecs/zstd_literals.h"
 #include "kernels/codecs/zstd_sequences.h"
@@ -37,37 +38,39 @@ bool ZstdDecoder::Output::Write(const ZstdBlock& block, const ZstdSequence* sequ
   return !block.checksum || static_cast<uint32_t>(XxHash64(frame)) == *block.checksum;
 }
 
-// The literals and the sequences of one block or both.
-std::array<bool, 2> ZstdDecoder::Decode(bool first, bool second) {
-  static const ZstdStreams no_streams;
-  static const ZstdCodedSequences no_sequences;
-  const auto literals = DecodeLiterals({first ? &slots_[0].streams : &no_streams,
-                                        second ? &slots_[1].streams : &no_streams},
-                                       literals_.get());
-  const auto sequences = DecodeSequences({first ? &slots_[0].sequences : &no_sequences,
-                                          second ? &slots_[1].sequences : &no_sequences},
-                                         sequences_.get());
-  return {first && literals[0] && sequences[0], second && literals[1] && sequences[1]};
+void ZstdDecoder::DecodeBoth() {
+  DecodeLiterals({&slots_[0].streams, &slots_[1].streams}, literals_.get());
+  DecodeSequences({&slots_[0].sequences, &slots_[1].sequences}, sequences_.get());
 }
 
-bool ZstdDecoder::Write(size_t slot, Output* output) {
-  return output->Write(slots_[slot], sequences_->sequences[slot].data());
+bool ZstdDecoder::Finish(size_t slot, Output* output) {
+  ZstdBlock& block = slots_[slot];
+  return FinishLiterals(slot, &block.streams, literals_.get()) &&
+         FinishSequences(slot, &block.sequences, sequences_.get()) &&
+         output->Write(block, sequences_->sequences[slot].data());
 }
 
-bool ZstdDecoder::Finish(ZstdBlocks* blocks, Output* output) {
-  while (!blocks->AtEnd()) {
-    if (!blocks->Read(&slots_[0])) return false;
-    if (blocks->AtEnd()) {
-      if (!Decode(true, false)[0] || !Write(0, output)) return false;
-      if (!slots_[0].ends_frame) return false;
-      break;
+// In literals, of which a sequence takes the time of eight.
+size_t ZstdDecoder::WorkLeft(size_t slot) const {
+  const auto& [streams, sequences] =
+      std::tie(slots_[slot].streams, slots_[slot].sequences);
+  return streams.num_literals -
+         streams.num_streams * static_cast<size_t>(streams.num_done) +
+         8 * (sequences.num_sequences - sequences.num_done);
+}
+
+// A block is decoded with the one after it, which may keep a rest for the next but one.
+bool ZstdDecoder::DecompressRest(ZstdBlocks* blocks, Output* output) {
+  bool has_block = !blocks->AtEnd();
+  if (has_block && !blocks->Read(&slots_[0])) return false;
+  for (size_t slot = 0; has_block; slot = 1 - slot) {
+    has_block = !blocks->AtEnd();
+    if (has_block) {
+      if (!blocks->Read(&slots_[1 - slot])) return false;
+      DecodeBoth();
     }
-    if (!blocks->Read(&slots_[1])) return false;
-    const auto good = Decode(true, true);
-    for (size_t i = 0; i < 2; ++i) {
-      if (!good[i] || !Write(i, output)) return false;
-    }
-    if (blocks->AtEnd() && !slots_[1].ends_frame) return false;
+    if (!has_block && !slots_[slot].ends_frame) return false;
+    if (!Finish(slot, output)) return false;
   }
   return output->IsFull();
 }
@@ -75,28 +78,39 @@ bool ZstdDecoder::Finish(ZstdBlocks* blocks, Output* output) {
 bool ZstdDecoder::Decompress(const CompressedBlock& page) {
   blocks_[0].Begin(page.bytes);
   Output output{.memory = page.out};
-  return blocks_[0].SkipFrames() && Finish(&blocks_[0], &output);
+  return blocks_[0].SkipFrames() && DecompressRest(&blocks_[0], &output);
 }
 
+// The blocks of two pages are seldom as long as each other. The one with less to do is
+// finished, and the next one of its page goes on with the rest of the other.
 std::array<bool, 2> ZstdDecoder::DecompressPair(const CompressedBlock& first,
                                                 const CompressedBlock& second) {
   std::array<Output, 2> outputs;
   outputs[0].memory = first.out;
   outputs[1].memory = second.out;
   std::array<bool, 2> good;
+  std::array<bool, 2> has_block{};
   for (size_t i = 0; i < 2; ++i) {
     blocks_[i].Begin((i == 0 ? first : second).bytes);
     good[i] = blocks_[i].SkipFrames();
   }
-  while (good[0] && good[1] && !blocks_[0].AtEnd() && !blocks_[1].AtEnd()) {
-    for (size_t i = 0; i < 2; ++i) good[i] = blocks_[i].Read(&slots_[i]);
-    good = Decode(good[0], good[1]);
-    for (size_t i = 0; i < 2; ++i) {
-      good[i] = good[i] && Write(i, &outputs[i]) &&
-                (slots_[i].ends_frame || !blocks_[i].AtEnd());
-    }
+  const auto read = [&](size_t i) {
+    if (has_block[i]) return true;
+    if (!good[i] || blocks_[i].AtEnd()) return false;
+    return has_block[i] = good[i] = blocks_[i].Read(&slots_[i]);
+  };
+  const auto finish = [&](size_t i) {
+    has_block[i] = false;
+    good[i] = Finish(i, &outputs[i]) && (slots_[i].ends_frame || !blocks_[i].AtEnd());
+  };
+  while (read(0) && read(1)) {
+    DecodeBoth();
+    finish(WorkLeft(0) <= WorkLeft(1) ? 0 : 1);
   }
-  for (size_t i = 0; i < 2; ++i) good[i] = good[i] && Finish(&blocks_[i], &outputs[i]);
+  for (size_t i = 0; i < 2; ++i) {
+    if (has_block[i]) finish(i);
+    good[i] = good[i] && DecompressRest(&blocks_[i], &outputs[i]);
+  }
   return good;
 }
 

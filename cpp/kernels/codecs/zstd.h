@@ -38,10 +38,12 @@ class ZstdDecoder {
     bool Write(const ZstdBlock& block, const ZstdSequence* sequences);
   };
 
-  std::array<bool, 2> Decode(bool first, bool second);
-  bool Write(size_t slot, Output* output);
-  // What is left of a page, two blocks at a time.
-  bool Finish(ZstdBlocks* blocks, Output* output);
+  // What both blocks have in common, and then the rest of one, and its content.
+  void DecodeBoth();
+  bool Finish(size_t slot, Output* output);
+  size_t WorkLeft(size_t slot) const;
+  // The blocks of a page that are still to be read.
+  bool DecompressRest(ZstdBlocks* blocks, Output* output);
 
   std::array<ZstdBlocks, 2> blocks_;
   std::array<ZstdBlock, 2> slots_;

@@ -82,8 +82,8 @@ bool ZstdBlocks::Read(ZstdBlock* block) {
   if (!header) return false;
   block->ends_frame = (*header & 1) != 0;
   block->max_bytes = max_block_bytes_;
-  block->streams.num_streams = 0;
-  block->sequences.num_sequences = 0;
+  block->streams = {};
+  block->sequences = {};
   enum : uint64_t { kRaw, kRepeated, kCompressed };
   const uint64_t type = *header >> 1 & 3;
   const size_t size = *header >> 3;
@@ -226,9 +226,8 @@ bool ZstdBlocks::ReadSequences(std::span<const uint8_t> content, ZstdBlock* bloc
   }
   const auto bits = BackwardBits::In(content);
   if (!bits) return false;
-  block->sequences.bits = *bits;
-  block->sequences.num_sequences = *count;
-  return true;
+  block->sequences = {.num_sequences = *count, .bits = *bits};
+  return block->sequences.Begin(*block->states);
 }
 
 }  // namespace torchparquet::kernels

@@ -24,22 +24,24 @@ int64_t LiteralsOf(const ZstdStreams& streams, size_t stream) {
 // bits were taken since the word was loaded.
 template <size_t kNumStreams>
 struct StreamGroup {
+  static constexpr size_t kNumLanes = kNumStreams / kNumZstdStreams;
+
   std::array<uint64_t, kNumStreams> words;
   std::array<const uint8_t*, kNumStreams> in;  // where the words were loaded
   std::array<const uint8_t*, kNumStreams> begin;
-  const ZstdHuffmanTable* tables;  // of the first block
-  uint8_t* out;                    // of the first stream
-  int64_t left;                    // of the shortest stream
+  const ZstdHuffmanTable* tables;       // of the first block
+  std::array<uint8_t*, kNumLanes> out;  // of the first stream of each block
+  int64_t left;                         // of the shortest stream
 
-  StreamGroup(const std::array<const ZstdStreams*, 2>& lanes, size_t first_lane,
+  StreamGroup(const std::array<ZstdStreams*, kNumLanes>& lanes, size_t first_lane,
               ZstdLiteralMemory* memory)
-      : tables(&memory->tables[first_lane]),
-        out(memory->LiteralsOf(first_lane)),
-        left(ZstdLiteralMemory::kMaxLiterals) {
+      : tables(&memory->tables[first_lane]), left(ZstdLiteralMemory::kMaxLiterals) {
+    for (size_t i = 0; i < kNumLanes; ++i) {
+      out[i] = memory->LiteralsOf(first_lane + i) + lanes[i]->num_done;
+      left = std::min(left, LiteralsOf(*lanes[i], 3) - lanes[i]->num_done);
+    }
     for (size_t i = 0; i < kNumStreams; ++i) {
-      const ZstdStreams& streams = *lanes[first_lane + i / kNumZstdStreams];
-      const BackwardBits& bits = streams.bits[i % kNumZstdStreams];
-      left = std::min(left, LiteralsOf(streams, 3));
+      const BackwardBits& bits = lanes[i / kNumZstdStreams]->bits[i % kNumZstdStreams];
       begin[i] = bits.begin;
       in[i] = bits.begin + (bits.num_left >> 3) - 7;
       words[i] = (LoadBits(in[i]) | 1) << (8 - (bits.num_left & 7));
@@ -77,10 +79,12 @@ struct StreamGroup {
         const uint64_t code = words[i] >> below_code;
         const uint32_t found = table.codes[code];
         words[i] <<= found & 63;
-        out[i * ZstdLiteralMemory::kStreamBytes + j] = static_cast<uint8_t>(found >> 8);
+        uint8_t* const literals = out[i / kNumZstdStreams] +
+                                  i % kNumZstdStreams * ZstdLiteralMemory::kStreamBytes;
+        literals[j] = static_cast<uint8_t>(found >> 8);
       }
     }
-    out += kRoundLiterals;
+    for (uint8_t*& literals : out) literals += kRoundLiterals;
     left -= kRoundLiterals;
   }
 
@@ -125,61 +129,47 @@ bool Finish(const ZstdHuffmanTable& table, BackwardBits bits, std::span<uint8_t>
   return bits.num_left == 0;
 }
 
-// The rest of four streams, of which so many literals are done, and all one after the
-// other.
-bool FinishLane(const ZstdStreams& streams, size_t lane, int64_t num_done,
-                ZstdLiteralMemory* memory) {
-  uint8_t* literals = memory->LiteralsOf(lane);
-  const int64_t quarter = QuarterOf(streams);
-  for (size_t i = 0; i < kNumZstdStreams; ++i) {
-    uint8_t* out = memory->streams[kNumZstdStreams * lane + i].data();
-    const int64_t count = LiteralsOf(streams, i);
-    if (!Finish(memory->tables[lane], streams.bits[i], {out + num_done, out + count})) {
-      return false;
-    }
-    std::memmove(literals + static_cast<int64_t>(i) * quarter, out,
-                 static_cast<size_t>(count));
-  }
-  return true;
-}
-
-template <size_t kNumStreams>
-void RunGroup(std::array<ZstdStreams, 2>* lanes, size_t first_lane,
-              std::array<int64_t, 2>* num_done, ZstdLiteralMemory* memory) {
-  StreamGroup<kNumStreams> group({&(*lanes)[0], &(*lanes)[1]}, first_lane, memory);
-  group.out += (*num_done)[first_lane];
-  group.left -= (*num_done)[first_lane];
+template <size_t kNumLanes>
+void RunGroup(const std::array<ZstdStreams*, kNumLanes>& lanes, size_t first_lane,
+              ZstdLiteralMemory* memory) {
+  constexpr size_t kNumStreams = kNumLanes * kNumZstdStreams;
+  StreamGroup<kNumStreams> group(lanes, first_lane, memory);
   const int64_t left = group.left;
   Run(&group);
   for (size_t i = 0; i < kNumStreams; ++i) {
-    const size_t lane = first_lane + i / kNumZstdStreams;
-    (*lanes)[lane].bits[i % kNumZstdStreams] = group.BitsLeft(i);
+    lanes[i / kNumZstdStreams]->bits[i % kNumZstdStreams] = group.BitsLeft(i);
   }
-  for (size_t i = 0; i < kNumStreams / kNumZstdStreams; ++i) {
-    (*num_done)[first_lane + i] += left - group.left;
-  }
+  for (ZstdStreams* lane : lanes) lane->num_done += left - group.left;
 }
 
 }  // namespace
 
-std::array<bool, 2> DecodeLiterals(const std::array<const ZstdStreams*, 2>& lanes,
-                                   ZstdLiteralMemory* memory) {
-  std::array<ZstdStreams, 2> left = {*lanes[0], *lanes[1]};
-  std::array<int64_t, 2> num_done{};
-  const bool both =
-      left[0].num_streams == kNumZstdStreams && left[1].num_streams == kNumZstdStreams;
-  if (both) RunGroup<2 * kNumZstdStreams>(&left, 0, &num_done, memory);
-  std::array<bool, 2> good = {true, true};
-  for (size_t lane = 0; lane < 2; ++lane) {
-    if (left[lane].num_streams == kNumZstdStreams) {
-      RunGroup<kNumZstdStreams>(&left, lane, &num_done, memory);
-      good[lane] = FinishLane(left[lane], lane, num_done[lane], memory);
-    } else if (left[lane].num_streams == 1) {
-      good[lane] = Finish(memory->tables[lane], left[lane].bits[0],
-                          {memory->LiteralsOf(lane), left[lane].num_literals});
-    }
+void DecodeLiterals(const std::array<ZstdStreams*, 2>& lanes, ZstdLiteralMemory* memory) {
+  for (const ZstdStreams* streams : lanes) {
+    if (streams->num_streams != kNumZstdStreams) return;
   }
-  return good;
+  RunGroup<2>(lanes, 0, memory);
+}
+
+bool FinishLiterals(size_t lane, ZstdStreams* streams, ZstdLiteralMemory* memory) {
+  const ZstdHuffmanTable& table = memory->tables[lane];
+  uint8_t* const literals = memory->LiteralsOf(lane);
+  if (streams->num_streams == 0) return true;
+  if (streams->num_streams == 1) {
+    return Finish(table, streams->bits[0], {literals, streams->num_literals});
+  }
+  RunGroup<1>({streams}, lane, memory);
+  for (size_t i = 0; i < kNumZstdStreams; ++i) {
+    uint8_t* out = memory->streams[kNumZstdStreams * lane + i].data();
+    const int64_t count = LiteralsOf(*streams, i);
+    if (!Finish(table, streams->bits[i], {out + streams->num_done, out + count})) {
+      return false;
+    }
+    // All one after the other.
+    std::memmove(literals + static_cast<int64_t>(i) * QuarterOf(*streams), out,
+                 static_cast<size_t>(count));
+  }
+  return true;
 }
 
 }  // namespace torchparquet::kernels

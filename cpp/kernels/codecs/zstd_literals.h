@@ -27,17 +27,20 @@ struct ZstdLiteralMemory {
   uint8_t* LiteralsOf(size_t lane) { return streams[kNumZstdStreams * lane].data(); }
 };
 
-// Literals in streams of a Huffman code. Of four streams, each has a quarter of the
-// literals, rounded up, and the last one the rest.
+// Literals of a block in streams of a Huffman code, and how far they are decoded. Of four
+// streams, each has a quarter of the literals, rounded up, and the last one the rest.
 struct ZstdStreams {
   size_t num_streams = 0;  // 1, 4, or 0 for none
   size_t num_literals = 0;
-  std::array<BackwardBits, kNumZstdStreams> bits;
+  int64_t num_done = 0;                            // of each stream
+  std::array<BackwardBits, kNumZstdStreams> bits;  // of the others
 };
 
-// Decodes the streams of one block or of two at once by the tables in `memory`, to
-// LiteralsOf 0 and 1. Returns which of them are good.
-std::array<bool, 2> DecodeLiterals(const std::array<const ZstdStreams*, 2>& lanes,
-                                   ZstdLiteralMemory* memory);
+// Decodes as many literals of both blocks, by the tables in `memory`, as the shortest of
+// their streams has left, but its last ones.
+void DecodeLiterals(const std::array<ZstdStreams*, 2>& lanes, ZstdLiteralMemory* memory);
+// Decodes what one block has left. Its literals are at LiteralsOf(lane) then. Returns
+// whether its streams are good.
+bool FinishLiterals(size_t lane, ZstdStreams* streams, ZstdLiteralMemory* memory);
 
 }  // namespace torchparquet::kernels

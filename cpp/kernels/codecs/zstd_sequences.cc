@@ -12,28 +12,32 @@ namespace {
 constexpr int64_t kMaxNextBits = 9 + 8 + 9;
 constexpr int64_t kMaxSequenceBits = 16 + 31 + 16 + kMaxNextBits;
 
-// The sequences of one block, or of two, under way. Those of both have the same number.
+// The sequences of one block, or of two, under way.
 template <size_t kNumLanes>
 struct ChainGroup {
   // Bits are counted from address 0, which takes one register instead of two.
   std::array<int64_t, kNumLanes> places;
   std::array<int64_t, kNumLanes> begins;
   std::array<std::array<uint64_t, kNumZstdCodes>, kNumLanes> states;
+  std::array<ZstdSequence*, kNumLanes> out;
   const ZstdStateTables* tables;  // of the first block
-  ZstdSequence* out;              // of the first block
 
-  // The bits hold at least the first states.
-  ChainGroup(const std::array<const ZstdCodedSequences*, 2>& lanes, size_t first_lane,
+  ChainGroup(const std::array<ZstdCodedSequences*, kNumLanes>& coded, size_t first_lane,
              ZstdSequenceMemory* memory)
-      : tables(&memory->tables[first_lane]), out(memory->sequences[first_lane].data()) {
+      : tables(&memory->tables[first_lane]) {
     for (size_t i = 0; i < kNumLanes; ++i) {
-      BackwardBits bits = lanes[first_lane + i]->bits;
-      for (const ZstdCode code : {kLiteralLength, kOffset, kMatchLength}) {
-        states[i][code] = bits.Take(tables[i][code].log);
-      }
+      const BackwardBits& bits = coded[i]->bits;
       begins[i] = static_cast<int64_t>(8 * reinterpret_cast<uintptr_t>(bits.begin));
       places[i] = begins[i] + bits.num_left;
+      states[i] = coded[i]->states;
+      out[i] = memory->sequences[first_lane + i].data() + coded[i]->num_done;
     }
+  }
+
+  void Keep(size_t lane, size_t num_steps, ZstdCodedSequences* coded) const {
+    coded->bits.num_left = places[lane] - begins[lane];
+    coded->states = states[lane];
+    coded->num_done += num_steps;
   }
 
   // Decodes a sequence of one block and takes the next states, all from one word. Returns
@@ -52,7 +56,7 @@ struct ChainGroup {
       at -= count;
       return LowBits(word >> (at & 63), count);
     };
-    ZstdSequence& sequence = out[lane * ZstdSequenceMemory::kMaxSequences];
+    ZstdSequence& sequence = *out[lane];
     sequence.offset_number = offset.base + static_cast<uint32_t>(take(offset.extra_bits));
     sequence.copy_bytes = match.base + static_cast<uint32_t>(take(match.extra_bits));
     sequence.num_literals =
@@ -79,7 +83,7 @@ struct ChainGroup {
     for (const ZstdCode code : {kLiteralLength, kOffset, kMatchLength}) {
       cells[code] = &tables[lane][code].cells[state[code]];
     }
-    ZstdSequence& sequence = out[lane * ZstdSequenceMemory::kMaxSequences];
+    ZstdSequence& sequence = *out[lane];
     sequence.offset_number = cells[kOffset]->base + take(cells[kOffset]->extra_bits);
     sequence.copy_bytes =
         cells[kMatchLength]->base + take(cells[kMatchLength]->extra_bits);
@@ -98,14 +102,16 @@ struct ChainGroup {
     return least < 0 ? 0 : static_cast<size_t>(least / kMaxSequenceBits) + 1;
   }
 
-  // Makes the steps up to `end`, or up to one that is false, whose lane it returns.
-  [[gnu::always_inline]] size_t RunTo(const ZstdSequence* end) {
-    for (; out != end; ++out) {
+  // Makes that many steps, or those before one that is false, whose lane it returns.
+  [[gnu::always_inline]] size_t RunSteps(size_t num_steps) {
+    for (const ZstdSequence* end = out[0] + num_steps; out[0] != end;) {
 #pragma GCC unroll 2
       for (size_t i = 0; i < kNumLanes; ++i) {
         if (!Step(i)) [[unlikely]]
           return i;
       }
+#pragma GCC unroll 2
+      for (size_t i = 0; i < kNumLanes; ++i) ++out[i];
     }
     return kNumLanes;
   }
@@ -113,14 +119,15 @@ struct ChainGroup {
   // Makes that many steps in each block, or fewer if bits are lacking. What is under way
   // is a copy that no other function sees, so that it stays in registers.
   [[gnu::always_inline]] void Run(size_t num_steps) {
-    const ZstdSequence* end = out + num_steps;
-    while (const size_t steps = std::min(static_cast<size_t>(end - out), StepsWithin())) {
+    const ZstdSequence* end = out[0] + num_steps;
+    while (const size_t steps =
+               std::min(static_cast<size_t>(end - out[0]), StepsWithin())) {
       ChainGroup group = *this;
-      size_t lane = group.RunTo(out + steps);
+      size_t lane = group.RunSteps(steps);
       *this = group;
       if (lane == kNumLanes) continue;
       for (; lane < kNumLanes; ++lane) StepByNumbers(lane);
-      ++out;
+      for (ZstdSequence*& next : out) ++next;
     }
   }
 };
@@ -138,23 +145,6 @@ void Run(ChainGroup<kNumLanes>* group, size_t num_steps) {
   if (ChosenInstructions() == Instructions::kAvx2) return RunBmi2(group, num_steps);
 #endif
   group->Run(num_steps);
-}
-
-// The sequences from the one that `chain` is at. Returns whether they are all that the
-// bits have.
-bool Finish(size_t num_sequences, ChainGroup<1>* chain) {
-  Run(chain, num_sequences - 1);
-  if (chain->places[0] < chain->begins[0]) return false;
-  chain->StepByNumbers(0, /*is_last=*/true);
-  return chain->places[0] == chain->begins[0];
-}
-
-// Whether the bits have the first states.
-bool CanBegin(const ZstdCodedSequences& coded, const ZstdStateTables& tables) {
-  if (coded.num_sequences == 0) return false;
-  int num_bits = 0;
-  for (const ZstdStateTable& table : tables) num_bits += table.log;
-  return coded.bits.num_left >= num_bits;
 }
 
 // Writes the content of a block, sequence after sequence.
@@ -317,32 +307,35 @@ TORCHPARQUET_BMI2 uint8_t* WriteBmi2(const ZstdContent& content, const ZstdPlace
 
 }  // namespace
 
-std::array<bool, 2> DecodeSequences(const std::array<const ZstdCodedSequences*, 2>& lanes,
-                                    ZstdSequenceMemory* memory) {
-  std::array<bool, 2> begins;
-  for (size_t i = 0; i < 2; ++i) begins[i] = CanBegin(*lanes[i], memory->tables[i]);
-  std::array<bool, 2> good;
-  for (size_t i = 0; i < 2; ++i) good[i] = begins[i] || lanes[i]->num_sequences == 0;
-  if (!begins[0] || !begins[1]) {
-    for (size_t i = 0; i < 2; ++i) {
-      if (!begins[i]) continue;
-      ChainGroup<1> chain(lanes, i, memory);
-      good[i] = Finish(lanes[i]->num_sequences, &chain);
-    }
-    return good;
+bool ZstdCodedSequences::Begin(const ZstdStateTables& tables) {
+  int num_bits = 0;
+  for (const ZstdStateTable& table : tables) num_bits += table.log;
+  if (bits.num_left < num_bits) return false;
+  for (const ZstdCode code : {kLiteralLength, kOffset, kMatchLength}) {
+    states[code] = bits.Take(tables[code].log);
   }
+  return true;
+}
+
+void DecodeSequences(const std::array<ZstdCodedSequences*, 2>& lanes,
+                     ZstdSequenceMemory* memory) {
+  const size_t num_left = std::min(lanes[0]->num_sequences - lanes[0]->num_done,
+                                   lanes[1]->num_sequences - lanes[1]->num_done);
+  if (num_left <= 1) return;
   ChainGroup<2> group(lanes, 0, memory);
-  const ZstdSequence* begin = group.out;
-  Run(&group, std::min(lanes[0]->num_sequences, lanes[1]->num_sequences) - 1);
-  const auto num_done = static_cast<size_t>(group.out - begin);
-  for (size_t i = 0; i < 2; ++i) {
-    ChainGroup<1> chain(lanes, i, memory);
-    chain.places = {group.places[i]};
-    chain.states = {group.states[i]};
-    chain.out += num_done;
-    good[i] = Finish(lanes[i]->num_sequences - num_done, &chain);
-  }
-  return good;
+  const ZstdSequence* begin = group.out[0];
+  Run(&group, num_left - 1);
+  const auto num_steps = static_cast<size_t>(group.out[0] - begin);
+  for (size_t i = 0; i < 2; ++i) group.Keep(i, num_steps, lanes[i]);
+}
+
+bool FinishSequences(size_t lane, ZstdCodedSequences* coded, ZstdSequenceMemory* memory) {
+  if (coded->num_sequences == 0) return true;
+  ChainGroup<1> chain({coded}, lane, memory);
+  Run(&chain, coded->num_sequences - coded->num_done - 1);
+  if (chain.places[0] < chain.begins[0]) return false;
+  chain.StepByNumbers(0, /*is_last=*/true);
+  return chain.places[0] == chain.begins[0];
 }
 
 uint8_t* WriteContent(const ZstdContent& content, const ZstdPlace& place,

@@ -28,16 +28,23 @@ struct ZstdSequenceMemory {
   std::array<std::array<ZstdSequence, kMaxSequences>, 2> sequences;
 };
 
-// Sequences in their codes.
+// Sequences of a block in their codes, and how far they are decoded.
 struct ZstdCodedSequences {
   size_t num_sequences = 0;
-  BackwardBits bits;
+  size_t num_done = 0;
+  BackwardBits bits;                             // of the others
+  std::array<uint64_t, kNumZstdCodes> states{};  // of the next one
+
+  // Takes the states of the first sequence. Returns false if bits are lacking.
+  bool Begin(const ZstdStateTables& tables);
 };
 
-// Decodes the sequences of one block or of two at once by the tables in `memory`. Returns
-// which of them are good.
-std::array<bool, 2> DecodeSequences(const std::array<const ZstdCodedSequences*, 2>& lanes,
-                                    ZstdSequenceMemory* memory);
+// Decodes as many sequences of both blocks, by the tables in `memory`, as the one with
+// fewer has left, but its last one.
+void DecodeSequences(const std::array<ZstdCodedSequences*, 2>& lanes,
+                     ZstdSequenceMemory* memory);
+// Decodes what one block has left. Returns whether its bits are good.
+bool FinishSequences(size_t lane, ZstdCodedSequences* coded, ZstdSequenceMemory* memory);
 
 // The last three offsets of a frame, the latest first.
 using ZstdOffsets = std::array<size_t, 3>;
