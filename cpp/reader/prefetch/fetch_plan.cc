@@ -43,11 +43,13 @@ std::vector<StepBlocks> InOrder(std::vector<StepBlocks> steps, bool fit) {
   if (fit) return steps;
   std::vector<StepBlocks> ordered;
   if (steps.size() == 1) {
-    auto& [file, chunks, blocks] = steps.front();
-    std::ranges::sort(blocks, {}, [&](const WantedBlock& block) {
-      return std::pair(PositionOf(block, chunks), block.range.offset);
+    StepBlocks& step = steps.front();
+    std::ranges::sort(step.blocks, {}, [&](const WantedBlock& block) {
+      return std::pair(PositionOf(block, step.chunks), block.range.offset);
     });
-    for (WantedBlock& block : blocks) ordered.push_back({file, {}, {std::move(block)}});
+    for (WantedBlock& block : step.blocks) {
+      ordered.push_back({step.file, {}, {std::move(block)}});
+    }
     return ordered;
   }
   using ColumnOfStep = std::pair<int64_t, size_t>;
