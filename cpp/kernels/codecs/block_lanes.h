@@ -22,11 +22,11 @@ struct BlockBounds {
   uint8_t* out_end;
 };
 
-// A place in a block: everything before it is decompressed. Loops keep it in registers.
+// A place in a block: everything before it is decompressed. Loops keep it in registers,
+// and functions return it in two.
 struct BlockPlace {
-  const uint8_t* in = nullptr;  // after `tag`
+  const uint8_t* in = nullptr;  // after the tag, the first byte of the next element
   uint8_t* out = nullptr;
-  size_t tag = 0;  // the first byte of the next element
 };
 
 enum class StepOutcome {
@@ -34,6 +34,9 @@ enum class StepOutcome {
   kDamaged,  // no valid block has these bytes
   kNoRoom,   // too near an end; the place is unchanged
 };
+
+// What StepAny returns for damaged bytes.
+inline constexpr BlockPlace kDamagedPlace = {};
 
 // No step reads or writes as many bytes beyond its place, so that it need not check.
 inline constexpr ptrdiff_t kStepRoom = 96;
@@ -48,8 +51,10 @@ struct BlockPair {
 // The loops over the elements of LZ77 blocks. Each block is a lane: two of them run side
 // by side. A Format has
 //   kMaxStep  bytes by which Step moves on at most; a power of two, to divide by quickly
-//   bool Step(place, bounds)  an element of the common kind, or false. Inlined
-//   StepOutcome StepAny(place, bounds)  any element
+//   bool Step(place, tag, bounds)  an element of the common kind, or false. Inlined. Also
+//   moves on `tag`, which loops keep in a register: all that follows depends on it
+//   BlockPlace StepAny(place, bounds)  any element; the place after it, the same place if
+//   that is too near an end, or kDamagedPlace
 //   bool Finish(in, out, bounds)  all elements from `in` on, byte by byte; false if
 //   damaged
 //
@@ -75,7 +80,7 @@ class BlockLanes {
   }
 
   static BlockPlace BeginBlock(const BlockBounds& bounds, const uint8_t* in) {
-    return {.in = in + 1, .out = bounds.out_begin, .tag = *in};
+    return {.in = in + 1, .out = bounds.out_begin};
   }
 
   // The number of steps that certainly have room.
@@ -96,8 +101,9 @@ class BlockLanes {
       const int64_t most = std::min(StepsWithin(place, bounds), max_steps);
       if (most == 0) break;
       int64_t steps = most;
+      size_t tag = place.in[-1];
       for (; steps > 0; --steps) {
-        if (!Format::Step(place, bounds)) [[unlikely]] {
+        if (!Format::Step(place, tag, bounds)) [[unlikely]] {
           outcome = StepAny(place, bounds);
           break;
         }
@@ -123,12 +129,14 @@ class BlockLanes {
           {StepsWithin(place, bounds), StepsWithin(other, other_bounds), max_steps});
       if (most == 0) break;
       int64_t steps = most;
+      size_t tag = place.in[-1];
+      size_t other_tag = other.in[-1];
       for (; steps > 0; --steps) {
-        if (!Format::Step(place, bounds)) [[unlikely]] {
+        if (!Format::Step(place, tag, bounds)) [[unlikely]] {
           outcome = StepAny(place, bounds);
           break;
         }
-        if (!Format::Step(other, other_bounds)) [[unlikely]] {
+        if (!Format::Step(other, other_tag, other_bounds)) [[unlikely]] {
           other_outcome = StepAny(other, other_bounds);
           break;
         }
@@ -154,14 +162,14 @@ class BlockLanes {
     return pair->good;
   }
 
- private:
-  // Passes a copy, since a place whose address is taken would not stay in registers.
+  // Makes a step of any kind.
   [[gnu::always_inline]] static StepOutcome StepAny(BlockPlace& place,
                                                     const BlockBounds& bounds) {
-    BlockPlace next = place;
-    const StepOutcome outcome = Format::StepAny(&next, bounds);
+    const BlockPlace next = Format::StepAny(place, bounds);
+    if (next.in == nullptr) return StepOutcome::kDamaged;
+    if (next.in == place.in) return StepOutcome::kNoRoom;
     place = next;
-    return outcome;
+    return StepOutcome::kDone;
   }
 };
 

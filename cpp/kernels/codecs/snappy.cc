@@ -118,8 +118,8 @@ struct Snappy {
 
   // Literals and copies in the same instructions, without a branch that depends on which
   // of them it is.
-  [[gnu::always_inline]] static bool Step(BlockPlace& place, const BlockBounds& bounds) {
-    const size_t tag = place.tag;
+  [[gnu::always_inline]] static bool Step(BlockPlace& place, size_t& tag,
+                                          const BlockBounds& bounds) {
     const size_t num_bytes = kTags.num_bytes[tag];
     const uint32_t offset =
         (Load16Bits(place.in) & kTags.offset_mask[tag]) + kTags.offset_base[tag];
@@ -139,34 +139,33 @@ struct Snappy {
     CopyWord(reinterpret_cast<const uint8_t*>(source), place.out);
     place.in += kTags.size[tag];
     place.out += num_bytes;
-    place.tag = next_tag;
+    tag = next_tag;
     return true;
   }
 
-  static StepOutcome StepAny(BlockPlace* place, const BlockBounds& bounds) {
-    const uint8_t* in = place->in;
-    const auto element = ReadElement(place->tag, bounds.in_end, &in);
-    if (!element) return StepOutcome::kDamaged;
+  static BlockPlace StepAny(BlockPlace place, const BlockBounds& bounds) {
+    const uint8_t* in = place.in;
+    const auto element = ReadElement(in[-1], bounds.in_end, &in);
+    if (!element) return kDamagedPlace;
     const auto in_room = static_cast<size_t>(bounds.in_end - in);
-    const auto out_room = static_cast<size_t>(bounds.out_end - place->out);
+    const auto out_room = static_cast<size_t>(bounds.out_end - place.out);
     if (element->is_literal) {
-      if (element->num_bytes >= in_room) return StepOutcome::kNoRoom;
-      if (element->num_bytes > out_room) return StepOutcome::kDamaged;
+      if (element->num_bytes >= in_room) return place;
+      if (element->num_bytes > out_room) return kDamagedPlace;
       if (element->num_bytes <= kMaxShortLiteral) {
-        CopyLiteral(in, element->num_bytes, place->out);
+        CopyLiteral(in, element->num_bytes, place.out);
       } else {
-        std::memcpy(place->out, in, element->num_bytes);
+        std::memcpy(place.out, in, element->num_bytes);
       }
       in += element->num_bytes;
     } else {
       // 0 is no offset, and becomes the largest number here.
-      if (element->offset - 1 >= static_cast<size_t>(place->out - bounds.out_begin)) {
-        return StepOutcome::kDamaged;
+      if (element->offset - 1 >= static_cast<size_t>(place.out - bounds.out_begin)) {
+        return kDamagedPlace;
       }
-      CopyMatch(element->offset, element->num_bytes, place->out);
+      CopyMatch(element->offset, element->num_bytes, place.out);
     }
-    *place = {.in = in + 1, .out = place->out + element->num_bytes, .tag = *in};
-    return StepOutcome::kDone;
+    return {.in = in + 1, .out = place.out + element->num_bytes};
   }
 
   static bool Finish(const uint8_t* in, uint8_t* out, const BlockBounds& bounds) {

@@ -75,7 +75,7 @@ inline std::vector<uint8_t> PageContent(Draws& draws, int64_t num_bytes) {
       content.push_back(static_cast<uint8_t>(number >> (8 * i)));
     }
   };
-  const int64_t kind = draws.Below(6);
+  const int64_t kind = draws.Below(7);
   const int width = draws.OneIn(2) ? 8 : 4;
   const int64_t bound = draws.OneIn(2) ? 10 : 5000;
   uint64_t sorted = draws.Bits() >> 32;
@@ -98,6 +98,11 @@ inline std::vector<uint8_t> PageContent(Draws& draws, int64_t num_bytes) {
         break;
       case 4:  // one value, with others between
         put(draws.OneIn(50) ? draws.Bits() : 7, width);
+        break;
+      case 5:  // few that recur, so that most bytes are in long literals
+        put(draws.OneIn(6) ? 0x9e37'79b9'7f4a'7c15 * (1 + draws.Bits() % 8)
+                           : draws.Bits(),
+            8);
         break;
       default:  // wide numbers, of which only the low bytes differ
         put(0x3ff0'0000'0000'0000 | static_cast<uint64_t>(draws.Below(1 << 30)), 8);
