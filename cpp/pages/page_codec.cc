@@ -98,8 +98,7 @@ void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes,
   if (codec == Codec::kSnappy) {
     return CheckGood(codec, kernels::DecompressSnappy({bytes, out}));
   }
-  // LZ4's own library is faster where most bytes are in long literals.
-  if (codec == Codec::kLz4 && GainsByPair(codec, std::ssize(bytes), std::ssize(out))) {
+  if (codec == Codec::kLz4) {
     return CheckGood(codec, kernels::DecompressLz4({bytes, out}));
   }
   // Arrow's codec serves what ours does not, and says what is damaged.
@@ -125,10 +124,7 @@ bool PageCodec::TakesPairs(int codec) {
 }
 
 bool PageCodec::GainsByPair(int codec, int64_t compressed_bytes, int64_t num_bytes) {
-  // Compressors of LZ4 write short elements later than others.
-  const int64_t least_percent = codec == Codec::kLz4 ? 10 : 1;
-  return TakesPairs(codec) &&
-         num_bytes - compressed_bytes > compressed_bytes / 100 * least_percent;
+  return TakesPairs(codec) && num_bytes - compressed_bytes > compressed_bytes / 100;
 }
 
 bool PageCodec::DecompressPair(int codec, const kernels::CompressedBlock& first,

@@ -15,10 +15,9 @@ namespace torchparquet {
 // The name of a Codec::Number in lower case.
 std::string CodecName(int codec);
 
-// Decompresses pages of one codec after another: Snappy, zstd, and LZ4 that compresses
-// well, by our kernels; gzip by libdeflate if there is one; others by Arrow's codecs,
-// whose LZ4 takes an offset of 0. Arrow's zstd decides about pages that ours refuses.
-// Contexts are kept from page to page. Used by one thread.
+// Decompresses pages of one codec after another: Snappy, LZ4 and zstd by our kernels;
+// gzip by libdeflate if there is one; others by Arrow's codecs. Arrow's zstd decides
+// about pages that ours refuses. Contexts are kept from page to page. Used by one thread.
 //
 // Hadoop's LZ4 is a sequence of blocks, each of the size of its content and one or more
 // compressed parts with their sizes. Arrow reads blocks of one part, and pages of early
