@@ -27,6 +27,7 @@ from tests.fixtures.parquet_files import (
     write,
 )
 from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
+from tests.fixtures.tree import completed
 from tests.oracles.arrow_leaves import assert_table_reads_as
 from torchparquet import Column
 
@@ -157,6 +158,31 @@ DUCKDB_SELECT = """
       case when (i // 700) % 2 = 0 then null else i::double end as runs
     from range(12000) t(i)
 """
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_gzip_pages_with_and_without_the_package_deflate(
+    tmp_path: Path, is_installed: bool
+) -> None:
+    """Its wheel must hold a libdeflate that can be called, else pages are read slowly."""
+    if is_installed:
+        pytest.importorskip("deflate", reason="there is no wheel of deflate for this processor")
+    path = tmp_path / "a.parquet"
+    values = np.arange(50_000) ** 2 % 1009
+    pq.write_table(pa.table({"x": values}), path, compression="gzip", use_dictionary=False)
+    program = f"""
+import sys
+from pathlib import Path
+if not {is_installed}:
+    sys.modules["deflate"] = None
+from torchparquet import ParquetDataset
+batches = ParquetDataset({str(path)!r}, batch_size=1000)
+print(sum(int((batch["x"] * (i + 1)).sum()) for i, batch in enumerate(batches)))
+print("/deflate/_deflate" in Path("/proc/self/maps").read_text())
+"""
+    expected = int((values.reshape(-1, 1000).sum(1) * (np.arange(50) + 1)).sum())
+    done = completed("-c", program)
+    assert done.stdout.split() == [str(expected), str(is_installed)], done.stderr
 
 
 @pytest.mark.mostly_long(every=3)

@@ -41,7 +41,8 @@ def has_http() -> bool:
 def load_bridge() -> str:
     """Load the bridge to Arrow; return its release, as in "26.0". Whoever reads files calls it."""
     release: str = load_arrow(str(find_bridge()))
-    # Gzip pages are read by the libdeflate in the wheel of `deflate`, if that is installed.
+    # Gzip pages are read by the libdeflate in the wheel of `deflate`, or by the system's; by
+    # Arrow if there is none.
     _offer("deflate", "_deflate*.so", offer_libdeflate)
     return release
 
