@@ -203,9 +203,9 @@ struct Weights {
 // Two chains of states take turns, until one needs more bits than are left.
 bool ReadPackedWeights(std::span<const uint8_t> in, Weights* weights) {
   constexpr int kMaxLog = 6;
-  constexpr size_t kMaxWeights = 16;
+  constexpr size_t kNumWeights = ZstdHuffmanTable::kBits + 1;
   Distribution distribution;
-  if (!ReadDistribution(&in, kMaxWeights, kMaxLog, &distribution)) return false;
+  if (!ReadDistribution(&in, kNumWeights, kMaxLog, &distribution)) return false;
   std::array<uint8_t, 1 << kMaxLog> symbols;
   std::array<ZstdCell, 1 << kMaxLog> cells;
   Spread(distribution, symbols.data());
