@@ -12,7 +12,7 @@ constexpr int kGroupValues = 8;
 // Bytes that must be readable from the start of a group for any kernel to load from it.
 constexpr int64_t GroupReadableBytes(int width) { return width + 16; }
 
-inline uint64_t LoadWord(const uint8_t* bytes) {
+inline uint64_t Load64Bits(const uint8_t* bytes) {
   uint64_t word;
   std::memcpy(&word, bytes, sizeof(word));
   return word;
@@ -40,7 +40,7 @@ inline void UnpackGroup(const uint8_t* in, Sink&& sink) {
   constexpr int kPerWord = ValuesPerWord<kWidth>();
   constexpr uint64_t kMask = (uint64_t{1} << kWidth) - 1;
   for (int first = 0; first < kGroupValues; first += kPerWord) {
-    const uint64_t word = LoadWord(in + first * kWidth / 8) >> (first * kWidth % 8);
+    const uint64_t word = Load64Bits(in + first * kWidth / 8) >> (first * kWidth % 8);
     for (int i = 0; i < kPerWord; ++i) {
       sink(first + i, static_cast<uint32_t>((word >> (i * kWidth)) & kMask));
     }
@@ -52,7 +52,7 @@ inline void UnpackGroup(const uint8_t* in, int width, uint32_t* out) {
   const uint64_t mask = (uint64_t{1} << width) - 1;
   for (int i = 0; i < kGroupValues; ++i) {
     const int bit = i * width;
-    out[i] = static_cast<uint32_t>((LoadWord(in + bit / 8) >> (bit % 8)) & mask);
+    out[i] = static_cast<uint32_t>((Load64Bits(in + bit / 8) >> (bit % 8)) & mask);
   }
 }
 

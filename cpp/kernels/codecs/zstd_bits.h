@@ -3,10 +3,10 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <span>
 
+#include "kernels/bit_unpack.h"
 #include "kernels/instructions.h"
 
 // A loop of zstd where the processor has more instructions. Within another function it
@@ -16,12 +16,6 @@
 #endif
 
 namespace torchparquet::kernels {
-
-inline uint64_t LoadBits(const uint8_t* in) {
-  uint64_t bits;
-  std::memcpy(&bits, in, sizeof(bits));
-  return bits;
-}
 
 inline uint64_t LowBits(uint64_t bits, uint64_t count) {
   return bits & ~(~uint64_t{0} << count);
@@ -43,7 +37,7 @@ struct BackwardBits {
   // The next `count` bits, up to 56, of at least 0 that are left. Those before the first
   // are any bits.
   uint64_t Peek(int count) const {
-    const uint64_t bits = LoadBits(begin + (num_left >> 3) - 7);
+    const uint64_t bits = Load64Bits(begin + (num_left >> 3) - 7);
     return LowBits(bits >> (56 + (num_left & 7) - count), static_cast<uint64_t>(count));
   }
   uint64_t Take(int count) {

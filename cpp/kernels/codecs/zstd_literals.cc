@@ -44,7 +44,7 @@ struct StreamGroup {
       const BackwardBits& bits = lanes[i / kNumZstdStreams]->bits[i % kNumZstdStreams];
       begin[i] = bits.begin;
       in[i] = bits.begin + (bits.num_left >> 3) - 7;
-      words[i] = (LoadBits(in[i]) | 1) << (8 - (bits.num_left & 7));
+      words[i] = (Load64Bits(in[i]) | 1) << (8 - (bits.num_left & 7));
     }
   }
 
@@ -65,7 +65,7 @@ struct StreamGroup {
     for (size_t i = 0; i < kNumStreams; ++i) {
       const int taken = std::countr_zero(words[i]);
       in[i] -= taken >> 3;
-      words[i] = (LoadBits(in[i]) | 1) << (taken & 7);
+      words[i] = (Load64Bits(in[i]) | 1) << (taken & 7);
     }
     // A shift by a register can have its result in another one.
     // NOLINTNEXTLINE(misc-const-correctness)

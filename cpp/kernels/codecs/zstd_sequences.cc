@@ -50,7 +50,7 @@ struct ChainGroup {
     const ZstdCell& offset = table[kOffset].cells[state[kOffset]];
     const ZstdCell& match = table[kMatchLength].cells[state[kMatchLength]];
     const int64_t byte = places[lane] >> 3;
-    const uint64_t word = LoadBits(reinterpret_cast<const uint8_t*>(byte) - 7);
+    const uint64_t word = Load64Bits(reinterpret_cast<const uint8_t*>(byte) - 7);
     int64_t at = 56 | (places[lane] & 7);
     const auto take = [&](uint8_t count) {
       at -= count;

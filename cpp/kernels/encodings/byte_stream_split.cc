@@ -29,7 +29,7 @@ int64_t DecodeGroups(const ByteStreams& streams, int64_t num_values, uint8_t* ou
   const int64_t width = streams.width;
   for (int64_t i = 0; i < num_whole; i += kGroupValues) {
     for (int64_t byte = 0; byte < width; ++byte) {
-      uint64_t word = LoadWord(streams.first + byte * streams.stride + i);
+      uint64_t word = Load64Bits(streams.first + byte * streams.stride + i);
       uint8_t* place = out + i * width + byte;
       for (int value = 0; value < kGroupValues; ++value) {
         *place = static_cast<uint8_t>(word);

@@ -15,7 +15,7 @@ inline uint64_t PackedValue(const uint8_t* in) {
   constexpr int kByte = kIndex * kWidth / 8;
   constexpr int kShift = kIndex * kWidth % 8;
   constexpr uint64_t kMask = ~uint64_t{0} >> (64 - kWidth);
-  const uint64_t low = LoadWord(in + kByte) >> kShift;
+  const uint64_t low = Load64Bits(in + kByte) >> kShift;
   if constexpr (kShift + kWidth > 64) {
     return (low | uint64_t{in[kByte + 8]} << (64 - kShift)) & kMask;
   } else {

@@ -89,11 +89,11 @@ T* DictionaryReader<T>::PickFromPacked(const RunPart& part, const BitWord* bits,
   const int64_t num_bytes = part.run.readable_end - data;
   constexpr int64_t kLoadBytes = sizeof(uint64_t);
   const auto load = [&](int64_t offset) {
-    if (offset + kLoadBytes <= num_bytes) return LoadWord(data + offset);
+    if (offset + kLoadBytes <= num_bytes) return Load64Bits(data + offset);
     std::array<uint8_t, kLoadBytes> padded{};
     const int64_t left = num_bytes - offset;
     if (left > 0) std::memcpy(padded.data(), data + offset, static_cast<size_t>(left));
-    return LoadWord(padded.data());
+    return Load64Bits(padded.data());
   };
   ForOnes(bits, begin, begin + part.count, [&](int64_t one) {
     const int64_t bit = (part.begin + one - begin) * width;

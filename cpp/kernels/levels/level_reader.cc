@@ -150,7 +150,7 @@ void LevelReader::Unpack(const RunPart& part, uint8_t* levels) const {
       std::copy(group, std::min(group + width, end), padded.begin());
       group = padded.data();
     }
-    const uint64_t word = LoadWord(group);
+    const uint64_t word = Load64Bits(group);
     for (int64_t i = first; i < first + count; ++i) {
       const uint64_t level = (word >> (i * width)) & mask;
       highest = std::max(highest, level);

@@ -43,7 +43,7 @@ alignas(32) constexpr Places<kRows> kPlaces = MakePlaces<kRows>();
 
 // Packs eight bytes, each 0 or 1, into bits. No two bits of the products meet.
 inline uint64_t MaskOf(const uint8_t* validity) {
-  return (LoadWord(validity) * 0x0102040810204080) >> 56;
+  return (Load64Bits(validity) * 0x0102040810204080) >> 56;
 }
 
 template <typename T>
