@@ -1,8 +1,5 @@
 #include "kernels/codecs/zstd.h"
 
-#include <algorithm>
-#include <tuple>
-
 #include "kernels/codecs/zstd_literals.h"
 #include "kernels/codecs/zstd_sequences.h"
 #include "kernels/xxhash64.h"
@@ -52,8 +49,8 @@ bool ZstdDecoder::Finish(size_t slot, Output* output) {
 
 // In literals, of which a sequence takes the time of eight.
 size_t ZstdDecoder::WorkLeft(size_t slot) const {
-  const auto& [streams, sequences] =
-      std::tie(slots_[slot].streams, slots_[slot].sequences);
+  const ZstdStreams& streams = slots_[slot].streams;
+  const ZstdCodedSequences& sequences = slots_[slot].sequences;
   return streams.num_literals -
          streams.num_streams * static_cast<size_t>(streams.num_done) +
          8 * (sequences.num_sequences - sequences.num_done);

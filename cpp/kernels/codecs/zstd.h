@@ -38,7 +38,8 @@ class ZstdDecoder {
     bool Write(const ZstdBlock& block, const ZstdSequence* sequences);
   };
 
-  // What both blocks have in common, and then the rest of one, and its content.
+  // Decodes both blocks as far as the shorter one goes. Finish decodes the rest of one
+  // and writes its content.
   void DecodeBoth();
   bool Finish(size_t slot, Output* output);
   size_t WorkLeft(size_t slot) const;

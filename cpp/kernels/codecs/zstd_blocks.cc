@@ -91,7 +91,6 @@ bool ZstdBlocks::Read(ZstdBlock* block) {
   const size_t num_bytes = type == kRepeated ? 1 : size;
   if (num_bytes > in_.size()) return false;
   const auto content = in_.first(num_bytes);
-  block->is_compressed = type == kCompressed;
   if (type == kRaw) {
     block->literals = content;
   } else if (type == kRepeated) {

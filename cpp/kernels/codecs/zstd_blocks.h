@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "kernels/codecs/zstd_literals.h"
 #include "kernels/codecs/zstd_sequences.h"
@@ -19,7 +18,6 @@ struct ZstdBlock {
   std::span<const uint8_t> literals;
   ZstdStreams streams;  // still to be decoded to literals, if any
   ZstdCodedSequences sequences;
-  bool is_compressed = false;
 
   bool begins_frame = false;
   bool ends_frame = false;

@@ -1,7 +1,6 @@
 #include "kernels/codecs/zstd_sequences.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/codecs/wide_copy.h"
 

@@ -56,7 +56,7 @@ struct ZstdContent {
   std::span<const ZstdSequence> sequences;
 };
 
-// Where the content of a block goes.
+// The memory that the content of a block is written to.
 struct ZstdPlace {
   const uint8_t* frame_begin;
   uint8_t* out;

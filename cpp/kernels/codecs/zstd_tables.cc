@@ -17,7 +17,7 @@ struct Distribution {
   std::array<int16_t, 64> counts{};
 };
 
-// What a symbol of a kind of code stands for.
+// The numbers that a symbol stands for: a base, and bits that are added to it.
 struct CodeValue {
   uint8_t extra_bits;
   uint32_t base;

@@ -82,7 +82,7 @@ void Broker::Fail(const BrokerRequest& request, const Error& error) {
     const std::lock_guard lock(mutex_);
     if (request.kind == BrokerRequest::Kind::kAddress) {
       Known& known = addresses_[static_cast<size_t>(request.object)];
-      // What a later reader waits for is asked for again, once it wakes.
+      // A later reader, which waits for this answer, wakes and asks again.
       known = {.failure = known.is_of_before ? std::string() : error.what()};
       fetcher = fetcher_.lock();
     } else {
