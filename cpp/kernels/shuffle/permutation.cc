@@ -29,6 +29,8 @@ constexpr int kLeastRunBits = 3;
 constexpr int64_t kBlockStrips = PermutationShape::kBlockStrips;
 constexpr int64_t kMostStripTables = 32;
 constexpr int64_t kMostBucketTables = 16;
+// The buckets whose blocks one part places: a cache line of places of each block.
+constexpr int64_t kPartBuckets = 32;
 
 // The streams of words that a key has.
 constexpr uint64_t kStripWords = 1;
@@ -109,74 +111,83 @@ Permutation::Permutation(uint64_t key, const PermutationShape& shape,
                          std::span<uint16_t> tables)
     : key_(key), shape_(shape) {
   uint16_t* out = tables.data();
-  strip_tables_.reserve(static_cast<size_t>(shape.num_strip_tables()));
+  tables_.reserve(
+      static_cast<size_t>(shape.num_strip_tables() + 1 + shape.num_bucket_tables()));
+  const auto add = [&](uint64_t stream, int64_t num_permuted, int64_t size) {
+    tables_.push_back({.words = StreamOf(key, stream),
+                       .num_permuted = num_permuted,
+                       .size = size,
+                       .entries = out,
+                       .inverse = out + size});
+    out += 2 * size;
+  };
   for (int64_t i = 0; i < shape.num_strip_tables(); ++i) {
-    strip_tables_.push_back(
-        MakeTable(StreamOf(key, kStripTables + static_cast<uint64_t>(i)),
-                  shape.strip_rows(), shape.strip_rows(), &out));
+    add(kStripTables + static_cast<uint64_t>(i), shape.strip_rows(), shape.strip_rows());
   }
-  const int64_t tail_rows = shape.tail_table_rows();
-  tail_table_ = MakeTable(StreamOf(key, kTailTable), tail_rows, tail_rows, &out);
+  add(kTailTable, shape.tail_table_rows(), shape.tail_table_rows());
+  const Table* bucket_tables = tables_.data() + tables_.size();
   // The extra entry of large buckets stays where it is.
-  std::vector<Table> bucket_tables;
-  bucket_tables.reserve(static_cast<size_t>(shape.num_bucket_tables()));
   for (int64_t i = 0; i < shape.num_bucket_tables(); ++i) {
-    bucket_tables.push_back(MakeTable(
-        StreamOf(key, kBucketTables + static_cast<uint64_t>(i)),
-        shape.BucketRows(shape.num_buckets() - 1), shape.bucket_table_rows(), &out));
+    add(kBucketTables + static_cast<uint64_t>(i),
+        shape.BucketRows(shape.num_buckets() - 1), shape.bucket_table_rows());
   }
   const uint64_t words = StreamOf(key, kBucketWords);
   bucket_orders_.reserve(static_cast<size_t>(shape.num_buckets()));
   for (int64_t bucket = 0; bucket < shape.num_buckets(); ++bucket) {
     const int64_t size = shape.BucketRows(bucket);
+    const Table& table = bucket_tables[bucket % shape.num_bucket_tables()];
     bucket_orders_.push_back(
-        {.table = bucket_tables[static_cast<size_t>(bucket) % bucket_tables.size()],
+        {.table = table.entries,
+         .inverse = table.inverse,
          .size = size,
          .first = Below(WordAt(words, bucket), static_cast<uint32_t>(size))});
   }
-  MakeBlockPlaces(out);
+  block_places_ = out;
+  blocks_at_ = out + shape.num_blocks() * shape.num_buckets();
+}
+
+int64_t Permutation::num_parts() const {
+  return std::ssize(tables_) + CeilDivide(shape_.num_buckets(), kPartBuckets);
+}
+
+void Permutation::MakePart(int64_t part) noexcept {
+  if (part >= std::ssize(tables_)) {
+    const int64_t first = (part - std::ssize(tables_)) * kPartBuckets;
+    return MakeBlockPlaces(first, std::min(first + kPartBuckets, shape_.num_buckets()));
+  }
+  const Table& table = tables_[static_cast<size_t>(part)];
+  Shuffle(table.words, table.num_permuted, table.entries);
+  for (int64_t i = table.num_permuted; i < table.size; ++i) {
+    table.entries[i] = static_cast<uint16_t>(i);
+  }
+  for (int64_t i = 0; i < table.size; ++i) {
+    table.inverse[table.entries[i]] = static_cast<uint16_t>(i);
+  }
 }
 
 // Data that is read together is stored together: the places of a block, and the blocks of
 // a bucket.
-void Permutation::MakeBlockPlaces(uint16_t* out) {
+void Permutation::MakeBlockPlaces(int64_t first_bucket, int64_t end_bucket) noexcept {
   const int64_t num_blocks = shape_.num_blocks();
   const int64_t num_whole = shape_.num_strips() / kBlockStrips;
-  const int64_t num_buckets = shape_.num_buckets();
-  uint16_t* block_places = out;
-  uint16_t* blocks_at = out + num_blocks * num_buckets;
-  for (int64_t bucket = 0; bucket < num_buckets; ++bucket) {
+  for (int64_t bucket = first_bucket; bucket < end_bucket; ++bucket) {
     const uint64_t words = StreamOf(key_, kBlockPlaces + static_cast<uint64_t>(bucket));
-    uint16_t* blocks = blocks_at + bucket * num_blocks;
+    uint16_t* blocks = blocks_at_ + bucket * num_blocks;
     Shuffle(words, num_whole, blocks);
     if (num_blocks > num_whole) blocks[num_whole] = static_cast<uint16_t>(num_whole);
     for (int64_t place = 0; place < num_blocks; ++place) {
-      block_places[blocks[place] * num_buckets + bucket] = static_cast<uint16_t>(place);
+      block_places_[blocks[place] * shape_.num_buckets() + bucket] =
+          static_cast<uint16_t>(place);
     }
   }
-  block_places_ = block_places;
-  blocks_at_ = blocks_at;
-}
-
-// Makes a table of `size` entries. The first `num_permuted` are permuted; the rest stay
-// where they are.
-Permutation::Table Permutation::MakeTable(uint64_t words, int64_t num_permuted,
-                                          int64_t size, uint16_t** out) {
-  uint16_t* entries = *out;
-  Shuffle(words, num_permuted, entries);
-  for (int64_t i = num_permuted; i < size; ++i) entries[i] = static_cast<uint16_t>(i);
-  uint16_t* inverse = entries + size;
-  for (int64_t i = 0; i < size; ++i) inverse[entries[i]] = static_cast<uint16_t>(i);
-  *out = inverse + size;
-  return {entries, inverse};
 }
 
 Permutation::StripRuns Permutation::RunsOf(int64_t strip) const {
   const uint64_t words = StreamOf(key_, kStripWords);
-  const size_t number = WordAt(words, 2 * strip) & (strip_tables_.size() - 1);
+  const int64_t number = WordAt(words, 2 * strip) & (shape_.num_strip_tables() - 1);
   const uint32_t turn =
       WordAt(words, 2 * strip + 1) & static_cast<uint32_t>(shape_.num_buckets() - 1);
-  const Table& table = strip_tables_[number];
+  const Table& table = tables_[static_cast<size_t>(number)];
   return {.rows = table.entries,
           .places = table.inverse,
           .turn = turn,
@@ -190,7 +201,7 @@ void Permutation::SlotsOf(int64_t first, int64_t count, Slot* out) const {
     const int64_t strip = row >> shape_.strip_bits();
     if (strip >= shape_.num_strips()) {
       int64_t place = row++ - shape_.tail_begin();
-      if (shape_.num_buckets() > 1) place = tail_table_.inverse[place];
+      if (shape_.num_buckets() > 1) place = tail_table().inverse[place];
       *out++ = {.bucket = place & (shape_.num_buckets() - 1),
                 .index = (shape_.num_strips() << shape_.run_bits()) +
                          (place >> (shape_.strip_bits() - shape_.run_bits()))};
@@ -222,7 +233,7 @@ int64_t Permutation::RowOf(const Slot& slot) const {
   }
   const int64_t in_tail = slot.index - (shape_.num_strips() << shape_.run_bits());
   int64_t place = in_tail * shape_.num_buckets() + slot.bucket;
-  if (shape_.num_buckets() > 1) place = tail_table_.entries[place];
+  if (shape_.num_buckets() > 1) place = tail_table().entries[place];
   return shape_.tail_begin() + place;
 }
 
@@ -231,7 +242,7 @@ std::span<const uint16_t> Permutation::SlotsFrom(int64_t bucket, int64_t first) 
   const int64_t wraps_at = order.size - order.first;
   const int64_t entry = first < wraps_at ? order.first + first : first - wraps_at;
   const int64_t end = first < wraps_at ? order.size : order.first;
-  return {order.table.entries + entry, static_cast<size_t>(end - entry)};
+  return {order.table + entry, static_cast<size_t>(end - entry)};
 }
 
 void Permutation::Positions(int64_t first, int64_t count, uint32_t* out) const {
@@ -242,7 +253,7 @@ void Permutation::Positions(int64_t first, int64_t count, uint32_t* out) const {
     for (int64_t i = 0; i < piece; ++i) {
       const Slot& slot = slots[static_cast<size_t>(i)];
       const BucketOrder& order = bucket_orders_[static_cast<size_t>(slot.bucket)];
-      int64_t in_bucket = order.table.inverse[slot.index] - order.first;
+      int64_t in_bucket = order.inverse[slot.index] - order.first;
       if (in_bucket < 0) in_bucket += order.size;
       *out++ = static_cast<uint32_t>(shape_.BucketBegin(slot.bucket) + in_bucket);
     }
@@ -268,7 +279,8 @@ void Permutation::Rows(int64_t first, int64_t count, uint32_t* out) const {
 void PermutedRows(uint64_t key, std::span<uint32_t> out) {
   const PermutationShape shape(std::ssize(out));
   std::vector<uint16_t> tables(static_cast<size_t>(shape.num_table_entries()));
-  const Permutation permutation(key, shape, tables);
+  Permutation permutation(key, shape, tables);
+  for (int64_t i = 0; i < permutation.num_parts(); ++i) permutation.MakePart(i);
   permutation.Rows(0, std::ssize(out), out.data());
 }
 

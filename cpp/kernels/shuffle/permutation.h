@@ -72,15 +72,23 @@ class PermutationShape {
 // for each bucket, so no two buckets have strips in the same sequence. All tables are
 // shuffled by the method of Fisher and Yates with words of SplitMix64.
 //
-// The order of epochs depends on it, so it never changes. Immutable, so safe to share
-// among threads. Sources: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
-// Generators", 2014; Lemire, "Fast Random Integer Generation in an Interval", 2019,
-// without its rejections: for numbers up to 2^16, odds are off by at most 2^-16.
+// The order of epochs depends on it, so it never changes. Once its tables are made, it is
+// immutable, so safe to share among threads. Sources: Steele, Lea and Flood, "Fast
+// Splittable Pseudorandom Number Generators", 2014; Lemire, "Fast Random Integer
+// Generation in an Interval", 2019, without its rejections: for numbers up to 2^16, odds
+// are off by at most 2^-16.
 class Permutation {
  public:
-  // Makes the tables in `tables`, which has room for them and must outlive the
+  // Lays tables out in `tables`, which has room for them and must outlive the
   // permutation.
   Permutation(uint64_t key, const PermutationShape& shape, std::span<uint16_t> tables);
+  Permutation(const Permutation&) = delete;
+  Permutation& operator=(const Permutation&) = delete;
+
+  // Makes some tables, one part of `num_parts()`. Several threads may each make another
+  // one. All must be made before rows, positions or slots are asked for. Throws nothing.
+  void MakePart(int64_t part) noexcept;
+  int64_t num_parts() const;
 
   const PermutationShape& shape() const { return shape_; }
 
@@ -93,7 +101,8 @@ class Permutation {
   // Writes the slots of the rows [first, first + count).
   void SlotsOf(int64_t first, int64_t count, Slot* out) const;
   // The slots at the positions of a bucket from `first` on, up to the end of the bucket
-  // or of its table. After the end of the table, positions continue at its begin.
+  // or of its table. After the end of the table, positions continue at its begin. May be
+  // called before the tables are made.
   std::span<const uint16_t> SlotsFrom(int64_t bucket, int64_t first) const;
 
   // The rows of a strip, counted within it, by bucket: bucket b has run b ^ turn of
@@ -112,29 +121,35 @@ class Permutation {
   void Rows(int64_t first, int64_t count, uint32_t* out) const;
 
  private:
-  // A table and, after it, its inverse.
+  // A table of `size` entries, of which the first `num_permuted` are permuted and the
+  // rest stay where they are. After it, its inverse.
   struct Table {
-    const uint16_t* entries = nullptr;
-    const uint16_t* inverse = nullptr;
+    uint64_t words = 0;
+    int64_t num_permuted = 0;
+    int64_t size = 0;
+    uint16_t* entries = nullptr;
+    uint16_t* inverse = nullptr;
   };
   // The order of one bucket: position p has slot table[(p + first) % size].
   struct BucketOrder {
-    Table table;
+    const uint16_t* table;
+    const uint16_t* inverse;
     int64_t size;
     int64_t first;
   };
 
-  Table MakeTable(uint64_t words, int64_t num_permuted, int64_t size, uint16_t** out);
-  void MakeBlockPlaces(uint16_t* out);
+  const Table& tail_table() const {
+    return tables_[static_cast<size_t>(shape_.num_strip_tables())];
+  }
+  void MakeBlockPlaces(int64_t first_bucket, int64_t end_bucket) noexcept;
   int64_t RowOf(const Slot& slot) const;
 
   const uint64_t key_;
   const PermutationShape shape_;
-  std::vector<Table> strip_tables_;
-  Table tail_table_;
+  std::vector<Table> tables_;  // of strips, of the tail, of buckets
   std::vector<BucketOrder> bucket_orders_;
-  const uint16_t* block_places_ = nullptr;  // by block, in each bucket
-  const uint16_t* blocks_at_ = nullptr;     // by bucket, at each place
+  uint16_t* block_places_ = nullptr;  // by block, in each bucket
+  uint16_t* blocks_at_ = nullptr;     // by bucket, at each place
 };
 
 // Writes the rows of a window in permuted order, as many as `out` has.

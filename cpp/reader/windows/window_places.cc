@@ -65,12 +65,30 @@ void WindowPlaces::CutPieces() {
   }
 }
 
-void WindowPlaces::MakeOnce() {
+void WindowPlaces::LayOut() {
   const int64_t num_entries = shape_.num_table_entries();
   uint16_t* tables = memory_.ReserveItems<uint16_t>(num_entries);
   permutation_.emplace(key_, shape_, std::span(tables, static_cast<size_t>(num_entries)));
-  pieces_.clear();  // of a try for which there was no memory
   CutPieces();
+}
+
+void WindowPlaces::Make() {
+  laid_out_.Do([this] { LayOut(); });
+  const int64_t num_parts = permutation_->num_parts();
+  // Acquire: what other threads made is visible.
+  int64_t num_made = num_made_.load(std::memory_order_acquire);
+  if (num_made == num_parts) return;
+  // Relaxed: a part needs what is laid out alone.
+  for (int64_t part;
+       (part = next_part_.fetch_add(1, std::memory_order_relaxed)) < num_parts;) {
+    permutation_->MakePart(part);
+    // Release: to those that read the number.
+    num_made = num_made_.fetch_add(1, std::memory_order_acq_rel) + 1;
+  }
+  if (num_made == num_parts) return num_made_.notify_all();
+  while ((num_made = num_made_.load(std::memory_order_acquire)) < num_parts) {
+    num_made_.wait(num_made, std::memory_order_acquire);
+  }
 }
 
 int64_t WindowPlaces::StripEnd(int64_t chunk, int64_t row) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -24,7 +25,10 @@ int RowBits(const BatchLayout& layout);
 // delivered, to its batch.
 //
 // Each thread calls Make before it reads anything but numbers. Everything else is
-// constant.
+// constant. Threads that come to it together make its tables together:
+//
+//   the first one lays tables out --> each takes the next part --> no part is left:
+//                                        ^------- made --|           waits for the last
 class WindowPlaces {
  public:
   // `chunk_rows` has at least one entry, and every entry at least one row. `runs` are the
@@ -33,10 +37,9 @@ class WindowPlaces {
   WindowPlaces(const Window& window, std::span<const int64_t> chunk_rows,
                std::vector<BatchRun> runs, int row_bits, ScratchBuffer memory);
 
-  // Returns when the tables of the permutation are made. Thread-safe.
-  void Make() {
-    made_.Do([this] { MakeOnce(); });
-  }
+  // Returns when the tables of the permutation are made, some of them by this thread.
+  // Thread-safe. Throws std::bad_alloc before any is made; the next call tries again.
+  void Make();
 
   int64_t num_places() const { return shape_.num_buckets() * stride_; }
   // The end of the strip that holds a chunk's row, counted in the rows of the chunk. It
@@ -90,7 +93,7 @@ class WindowPlaces {
   const std::vector<BatchRun>& runs() const { return runs_; }
 
  private:
-  void MakeOnce();
+  void LayOut();
   int64_t RowOf(int64_t chunk, int64_t row) const {
     return chunk_begins_[static_cast<size_t>(chunk)] + row;
   }
@@ -108,8 +111,10 @@ class WindowPlaces {
   std::vector<int64_t> chunk_begins_;  // in rows
   std::vector<Piece> pieces_;
   ScratchBuffer memory_;  // the permutation's tables
-  Once made_;
+  Once laid_out_;
   std::optional<kernels::Permutation> permutation_;
+  std::atomic<int64_t> next_part_ = 0;
+  std::atomic<int64_t> num_made_ = 0;
 };
 
 }  // namespace torchparquet

@@ -13,7 +13,9 @@ struct MadePermutation {
   MadePermutation(uint64_t key, int64_t n)
       : shape(n),
         tables(static_cast<size_t>(shape.num_table_entries())),
-        permutation(key, shape, tables) {}
+        permutation(key, shape, tables) {
+    for (int64_t i = 0; i < permutation.num_parts(); ++i) permutation.MakePart(i);
+  }
 
   std::vector<uint32_t> Positions(int64_t first, int64_t count) const {
     std::vector<uint32_t> positions(static_cast<size_t>(count));
