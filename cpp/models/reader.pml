@@ -38,7 +38,7 @@ bool taken[SLICES * COLUMNS];
 
 /* IdleThreads. */
 bool waiting[THREADS], spare_waiting, spare_waits, may_find;
-byte num_waiting;
+byte num_waiting, num_waking;
 
 /* BatchRing. */
 bool ring_mutex, consumer_waiting, ring_stopped, closed;
@@ -94,8 +94,8 @@ inline WakeAll() {
 /* Slices open in the order of their batches, so none is left to open before a failure. */
 #define IS_FINAL (failed && num_running == 0 && (task == NONE || task / COLUMNS >= failure_key))
 #define NUM_WAITING (waiting[0] + (THREADS > 2 && waiting[THREADS / 2]) + (THREADS > 1 && waiting[THREADS - 1]))
-/* Threads between two tasks. */
-#define NUM_AWAKE (THREADS - num_running - NUM_WAITING - spare_waiting - num_exited)
+/* Threads between two tasks, and those that are about to wake one. */
+#define NUM_AWAKE (THREADS - num_running - NUM_WAITING - spare_waiting - num_exited + num_waking)
 #define IS_IN_VAIN(slice) (failed && failure_key < slice)
 
 /* The first task that nobody has taken. */
@@ -120,15 +120,11 @@ inline Wait(me) {
   num_waiting--
 }
 
-inline PassOn() {
+inline WaitAsSpare() {
   if
   :: num_waiting > 0 && may_find -> NotifyOne()
   :: else
-  fi
-}
-
-inline WaitAsSpare() {
-  PassOn();
+  fi;
   atomic { spare_waits = true; spare_waiting = true; UNLOCK(mutex) }
   !spare_waiting;
   LOCK(mutex);
@@ -160,7 +156,7 @@ inline CountDown(batch) {
 
 proctype Decode(byte me) {
   byte task, slice;
-  bool last, is_front, is_over;
+  bool last, is_front, is_over, is_for_others;
   LOCK(mutex);
   do
   :: stopping -> break
@@ -192,23 +188,24 @@ proctype Decode(byte me) {
         taken[task] = true;
         num_running++;
         slice = task / COLUMNS;
-#if PLANT != 7
         FindUntaken(task);
         LOCK(ring_mutex);
-        is_over = task != NONE || (!failed && CAN_OPEN);
+        is_for_others = num_waiting > 0 && may_find && (task != NONE || (!failed && CAN_OPEN));
         UNLOCK(ring_mutex);
-        if
-        :: is_over -> PassOn()
-        :: else
-        fi;
+#if PLANT == 7
+        is_for_others = false;
 #endif
-        FindUntaken(task);
+        num_waking = num_waking + is_for_others;
         /* No thread waits for what only threads in tasks could tell it of. */
         assert(task == NONE || failed || NUM_WAITING == 0 || NUM_AWAKE > 0);
         LOCK(ring_mutex);
         is_over = IS_IN_VAIN(slice);
         UNLOCK(ring_mutex);
         UNLOCK(mutex);
+        if
+        :: is_for_others -> atomic { NotifyOne(); num_waking-- }
+        :: else
+        fi;
 #ifdef FAILS
         if
         :: is_over -> goto finish

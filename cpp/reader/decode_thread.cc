@@ -160,9 +160,8 @@ void FinishTask(ReaderState* state, DecodeTask* task) {
   const bool frees_others = task->Finish();
   // After a failure, all threads wait for the last task.
   if (state->failed) return state->idle.WakeAll();
-  if (frees_others) return state->idle.Wake();
-  // The task may have given back memory that others wait for.
-  if (state->is_pressed) state->idle.NoteChange();
+  // The task may have given back memory that others wait for. This thread looks next.
+  if (frees_others || state->is_pressed) state->idle.NoteChange();
 }
 
 // Returns the first open task that nobody has taken. Waits while all are taken and the
@@ -250,11 +249,11 @@ void Decode(ReaderState* state, std::unique_ptr<DecodeScratch> scratch, bool is_
   TimedLock lock(&state->mutex, &state->lock_times);
   std::unique_ptr<DecodeTask> ended;
   while (std::unique_ptr<DecodeTask> task = NextTask(state, &lock, &ended, is_spare)) {
-    if (state->idle.has_waiting() && (state->tasks->has_untaken() || CanOpen(*state))) {
-      state->idle.PassOn();
-    }
+    const bool is_for_others =
+        state->idle.has_waiting() && (state->tasks->has_untaken() || CanOpen(*state));
     const bool is_in_vain = IsInVain(*state, *task);
     lock.Unlock();
+    if (is_for_others) state->idle.WakeNext();
     ended.reset();
     const int64_t index = task->index();
     scratch->costs = {};

@@ -111,7 +111,7 @@ void IdleThreads::Wait(TimedLock* lock) {
 }
 
 void IdleThreads::WaitAsSpare(TimedLock* lock) {
-  PassOn();  // it may have been woken for a task
+  if (has_waiting()) WakeNext();  // it may have been woken for a task
   spare_waits_ = true;
   lock->Wait(&spare_);
   spare_waits_ = false;

@@ -110,21 +110,22 @@ class TimedLock {
 // The decode threads that have found no task. A change wakes one of them, and each that
 // finds a task the next: n new tasks wake n + 1 threads at most.
 //
-//   change --Wake--> a thread looks --a task is found--> PassOn wakes another thread
+//   change --Wake--> a thread looks --a task is found--> WakeNext, for another thread
 //                                   \--none is---------> Wait, until the next change
 //
-// Threads are alike: if one finds no task, no other would. Only the spare thread waits
-// for the consumer instead, apart from the others. Used under the reader's lock.
+// Threads are alike: if one finds no task, no other would. So a thread that makes a
+// change and then looks itself need only note it. The spare thread waits for the
+// consumer instead, apart from the others. Used under the reader's lock, but for
+// WakeNext.
 class IdleThreads {
  public:
   // There may be a task, or more to ask for, for the thread that calls.
   void NoteChange() { may_find_ = true; }
   // There may be for a thread that waits.
   void Wake();
-  // A thread has found a task, and there may be another one.
-  void PassOn() {
-    if (has_waiting()) work_.notify_one();
-  }
+  // A thread has found a task, and there may be another one for a thread that waits. Best
+  // called without the lock, which the woken thread takes at once.
+  void WakeNext() { work_.notify_one(); }
   // The stream has ended or failed.
   void WakeAll();
   // True if a thread waits that may find a task.
