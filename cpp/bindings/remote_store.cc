@@ -145,6 +145,7 @@ void BindRemoteStore(py::module_& m) {
       .def_readwrite("max_tries", &FetchOptions::max_tries)
       .def_readwrite("max_seconds", &FetchOptions::max_seconds)
       .def_readwrite("max_connections", &FetchOptions::max_connections)
+      .def_readwrite("num_threads", &FetchOptions::num_threads)
       .def_readwrite("hedges", &FetchOptions::hedges);
   py::class_<RemoteStore, std::shared_ptr<RemoteStore>>(m, "RemoteStore")
       .def(py::init([](const std::vector<std::string>& paths, const Int64Array& num_bytes,

@@ -17,6 +17,18 @@ struct FetchStats {
   int64_t first_byte_time = 0;  // sum over requests
 };
 
+inline FetchStats operator+(const FetchStats& a, const FetchStats& b) {
+  return {.num_requests = a.num_requests + b.num_requests,
+          .num_retries = a.num_retries + b.num_retries,
+          .num_hedges = a.num_hedges + b.num_hedges,
+          .num_hedges_won = a.num_hedges_won + b.num_hedges_won,
+          .bytes_received = a.bytes_received + b.bytes_received,
+          .bytes_wasted = a.bytes_wasted + b.bytes_wasted,
+          .num_connections = a.num_connections + b.num_connections,
+          .concurrency = a.concurrency + b.concurrency,
+          .first_byte_time = a.first_byte_time + b.first_byte_time};
+}
+
 // The counts after `before`. The concurrency is that of now.
 inline FetchStats operator-(const FetchStats& now, const FetchStats& before) {
   return {.num_requests = now.num_requests - before.num_requests,

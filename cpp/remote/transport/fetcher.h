@@ -20,6 +20,7 @@ struct FetchOptions {
   int64_t stall_bytes_per_second = 64 << 10;
   int64_t stall_seconds = 5;
   int64_t max_connections = 64;
+  int64_t num_threads = 1;  // of the client, which share the connections
   bool hedges = true;
   // No first byte is asked for again before this.
   double min_hedge_seconds = FirstByteTimes::kMinSeconds;
@@ -29,8 +30,9 @@ struct FetchOptions {
 class Fetcher {
  public:
   virtual ~Fetcher() = default;
-  // Begins a fetch. Fetches begin in the order of these calls, except that those which a
-  // reader waits for go first. Throws nothing: a fetch that cannot begin fails.
+  // Begins a fetch. Fetches of one thread of the fetcher begin in the order of these
+  // calls, except that those which a reader waits for go first. Throws nothing: a fetch
+  // that cannot begin fails.
   void Start(const std::shared_ptr<Fetch>& fetch) {
     if (fetch->is_over()) return;  // cancelled
     try {

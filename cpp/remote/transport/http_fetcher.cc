@@ -4,7 +4,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <new>
@@ -70,8 +72,16 @@ void StopAtExit() {
 
 bool HaveHttp() { return FindLibcurl() != nullptr; }
 
-HttpFetcher::HttpFetcher(const FetchOptions& options)
-    : pid_(getpid()), reactor_(std::make_shared<Reactor>(options)) {}
+HttpFetcher::HttpFetcher(const FetchOptions& options) : pid_(getpid()) {
+  const int64_t num_connections = std::max<int64_t>(options.max_connections, 1);
+  const int64_t num_lanes = std::clamp<int64_t>(options.num_threads, 1, num_connections);
+  for (int64_t lane = 0; lane < num_lanes; ++lane) {
+    FetchOptions part = options;
+    part.max_connections =
+        num_connections / num_lanes + (lane < num_connections % num_lanes ? 1 : 0);
+    lanes_.push_back({std::make_shared<Reactor>(part)});
+  }
+}
 
 HttpFetcher::~HttpFetcher() {
   if (!IsInherited()) {
@@ -79,25 +89,37 @@ HttpFetcher::~HttpFetcher() {
     return;
   }
   // To close connections would tell the peers of the parent.
-  new (std::nothrow) std::shared_ptr<Reactor>(std::move(reactor_));
-  // There is no such thread here, and nothing to wait for.
-  if (thread_.joinable()) new (std::nothrow) std::thread(std::move(thread_));
+  // There are no such threads here, and nothing to wait for.
+  new (std::nothrow) std::vector<Lane>(std::move(lanes_));
 }
 
 bool HttpFetcher::IsInherited() const { return pid_ != getpid(); }
 
+// Fetches stand in memory 16 bytes apart or more. By Fibonacci hashing, which Knuth
+// describes in "Sorting and Searching", 6.4, those of a row of addresses spread evenly.
+HttpFetcher::Lane& HttpFetcher::LaneOf(const Fetch* fetch) {
+  const uint64_t number = reinterpret_cast<uintptr_t>(fetch) / 16;
+  const uint64_t hash = (number * 0x9E3779B97F4A7C15) >> 32;
+  return lanes_[(hash * lanes_.size()) >> 32];
+}
+
 void HttpFetcher::Stop() {
   if (IsInherited()) return;
-  reactor_->Stop();
-  std::thread thread;
-  {
-    const std::lock_guard lock(mutex_);
-    is_stopped_ = true;
-    thread = std::move(thread_);
+  for (const Lane& lane : lanes_) lane.reactor->Stop();
+  for (Lane& lane : lanes_) {
+    std::thread thread;
+    {
+      const std::lock_guard lock(mutex_);
+      is_stopped_ = true;
+      thread = std::move(lane.thread);
+    }
+    if (!thread.joinable()) continue;
+    if (thread.get_id() == std::this_thread::get_id()) {
+      thread.detach();
+    } else {
+      thread.join();
+    }
   }
-  if (!thread.joinable()) return;
-  if (thread.get_id() == std::this_thread::get_id()) return thread.detach();
-  thread.join();
 }
 
 void HttpFetcher::DoStart(const std::shared_ptr<Fetch>& fetch) {
@@ -105,32 +127,40 @@ void HttpFetcher::DoStart(const std::shared_ptr<Fetch>& fetch) {
     return fetch->Fail(Error(ErrorKind::kStopped,
                              "the fetcher belongs to the process that forked this one"));
   }
+  Lane& lane = LaneOf(fetch.get());
   {
     const std::lock_guard lock(mutex_);
-    if (!is_stopped_ && !thread_.joinable()) thread_ = QuietThread(reactor_);
+    if (!is_stopped_ && !lane.thread.joinable()) lane.thread = QuietThread(lane.reactor);
   }
-  if (!reactor_->Post({Reactor::Message::Kind::kStart, fetch})) fetch->Fail(Stopped());
+  if (!lane.reactor->Post({Reactor::Message::Kind::kStart, fetch}))
+    fetch->Fail(Stopped());
 }
 
 void HttpFetcher::Hurry(const std::shared_ptr<Fetch>& fetch) {
-  if (!IsInherited()) reactor_->Post({Reactor::Message::Kind::kHurry, fetch});
+  if (IsInherited()) return;
+  LaneOf(fetch.get()).reactor->Post({Reactor::Message::Kind::kHurry, fetch});
 }
 
 void HttpFetcher::Cancel(const std::shared_ptr<Fetch>& fetch) {
   if (IsInherited()) return;
   fetch->Fail(cancelled_);
   try {
-    reactor_->Post({Reactor::Message::Kind::kCancel, fetch});
+    LaneOf(fetch.get()).reactor->Post({Reactor::Message::Kind::kCancel, fetch});
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
     // Bytes that are under way then come in vain.
   }
 }
 
 void HttpFetcher::Wake() {
-  if (!IsInherited()) reactor_->Post({Reactor::Message::Kind::kWake});
+  if (IsInherited()) return;
+  for (const Lane& lane : lanes_) lane.reactor->Post({Reactor::Message::Kind::kWake});
 }
 
-FetchStats HttpFetcher::stats() const { return reactor_->stats(); }
+FetchStats HttpFetcher::stats() const {
+  FetchStats sum;
+  for (const Lane& lane : lanes_) sum = sum + lane.reactor->stats();
+  return sum;
+}
 
 std::shared_ptr<Fetcher> ProcessFetcher(const FetchOptions& options) {
   ProcessEntry& entry = EntryOfProcess();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "remote/transport/fetcher.h"
 
@@ -15,20 +16,21 @@ class Reactor;
 // True if there is a libcurl, by which to fetch.
 bool HaveHttp();
 
-// Brings ranges by HTTP, from the addresses of objects. Begins one thread with the first
-// Start. It takes no signals and never the GIL, and all OnOver functions run on it, or in
+// Brings ranges by HTTP, from the addresses of objects. Fetches are dealt among its
+// threads, each of which has a part of the connections and begins with its first fetch.
+// They take no signals and never the GIL, and all OnOver functions run on them, or in
 // Start or Cancel. In a forked child, an inherited fetcher fails every fetch and lets go
 // of nothing that the parent uses.
 class HttpFetcher : public Fetcher {
  public:
   // Throws Error(kNotSupported) without libcurl.
   explicit HttpFetcher(const FetchOptions& options);
-  // As Stop. May run on the thread of the fetcher.
+  // As Stop. May run on a thread of the fetcher.
   ~HttpFetcher() override;
   HttpFetcher(const HttpFetcher&) = delete;
   HttpFetcher& operator=(const HttpFetcher&) = delete;
 
-  // Ends the thread. Fetches that are not over, and those that are started later, fail
+  // Ends the threads. Fetches that are not over, and those that are started later, fail
   // with Error(kStopped). Idempotent.
   void Stop();
 
@@ -41,13 +43,19 @@ class HttpFetcher : public Fetcher {
   void DoStart(const std::shared_ptr<Fetch>& fetch) override;
   bool IsInherited() const;
 
+  struct Lane {
+    // The thread has a share too, because it may outlive the fetcher.
+    std::shared_ptr<Reactor> reactor;
+    std::thread thread = {};  // guarded by mutex_
+  };
+  // The lane that a fetch keeps.
+  Lane& LaneOf(const Fetch* fetch);
+
   const pid_t pid_;
   // Made before memory may run out.
   const Error cancelled_{ErrorKind::kStopped, "the fetch was cancelled"};
-  // The thread has a share too, because it may outlive the fetcher.
-  std::shared_ptr<Reactor> reactor_;
-  std::mutex mutex_;  // guards the two below
-  std::thread thread_;
+  std::vector<Lane> lanes_;  // at least one, and always the same
+  std::mutex mutex_;         // guards their threads and the one below
   bool is_stopped_ = false;
 };
 

@@ -15,6 +15,8 @@
 #include <fstream>
 #include <future>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -40,9 +42,18 @@ using testing::Origin;
 using testing::QuickOptions;
 using testing::Throws;
 
+FetchOptions WithThreads(int64_t num_threads) {
+  FetchOptions options = QuickOptions();
+  options.num_threads = num_threads;
+  return options;
+}
+
 TEST_CASE("ranges arrive as they are, over connections that are used again") {
+  int64_t num_threads = 1;
+  SUBCASE("by one thread") {}
+  SUBCASE("by three threads") { num_threads = 3; }
   const Origin origin(3'000'000);
-  HttpFetcher fetcher(QuickOptions());
+  HttpFetcher fetcher(WithThreads(num_threads));
   testing::Draws draws(testing::SeedTried(1));
   std::vector<std::shared_ptr<Fetch>> fetches;
   const int64_t num_ranges = testing::NumTried(200);
@@ -69,7 +80,40 @@ TEST_CASE("ranges arrive as they are, over connections that are used again") {
   CHECK(stats.num_connections == origin.num_connections());
   CHECK(stats.num_connections <= QuickOptions().max_connections);
   const int64_t most = QuickOptions().max_connections;
-  CHECK(stats.concurrency == std::min(most, most / 4 + num_ranges));
+  if (num_threads == 1) {
+    CHECK(stats.concurrency == std::min(most, most / 4 + num_ranges));
+  } else {
+    CHECK(stats.concurrency <= most);
+  }
+}
+
+TEST_CASE("threads share the fetches and the connections") {
+  const auto gate = std::make_shared<Gate>();
+  const Origin origin(1000, Origin::Gated(gate));
+  FetchOptions options = WithThreads(8);
+  options.max_connections = 3;  // so three threads
+  HttpFetcher fetcher(options);
+  std::mutex mutex;
+  std::set<std::thread::id> tellers;
+  std::vector<std::shared_ptr<Fetch>> fetches;
+  for (int64_t i = 0; i < 60; ++i) {
+    fetches.push_back(FetchOf(origin, {i * 10, 10}));
+    fetches.back()->OnOver([&] {
+      const std::lock_guard lock(mutex);
+      tellers.insert(std::this_thread::get_id());
+    });
+    fetcher.Start(fetches.back());
+  }
+  // No thread has a fetch more under way than it has connections.
+  gate->AwaitWaiting(3);
+  CHECK(origin.num_requests() == 3);
+  gate->Open();
+  for (const auto& fetch : fetches)
+    CHECK(Bytes(*fetch) == Expected(origin, fetch->range()));
+  fetcher.Stop();
+  CHECK(tellers.size() == 3);
+  CHECK(tellers.count(std::this_thread::get_id()) == 0);
+  CHECK(origin.num_connections() == 3);
 }
 
 TEST_CASE("a request names its range and what the object must be") {
@@ -199,7 +243,7 @@ TEST_CASE("an empty range needs no request") {
 
 TEST_CASE("fetches wait for addresses, and fail as those do") {
   const Origin origin(1000);
-  HttpFetcher fetcher(QuickOptions());
+  HttpFetcher fetcher(WithThreads(2));
   const auto addresses = std::make_shared<Addresses>();
   const auto fetch = FetchOf(origin, {0, 1000}, addresses);
   fetcher.Start(fetch);
@@ -270,7 +314,10 @@ TEST_CASE("a fetcher that was stopped fails new fetches") {
 
 TEST_CASE("the last user may let go on the fetcher's own thread") {
   const Origin origin(1000);
-  auto fetcher = std::make_shared<HttpFetcher>(QuickOptions());
+  int64_t num_threads = 1;
+  SUBCASE("of one") {}
+  SUBCASE("of three") { num_threads = 3; }
+  auto fetcher = std::make_shared<HttpFetcher>(WithThreads(num_threads));
   std::promise<void> over;
   const auto first = FetchOf(origin, {0, 10});
   const auto second = FetchOf(origin, {0, 10}, std::make_shared<Addresses>());
@@ -290,7 +337,7 @@ TEST_CASE("the last user may let go on the fetcher's own thread") {
 
 TEST_CASE("many threads start, hurry and cancel at once") {
   const Origin origin(100'000);
-  HttpFetcher fetcher(QuickOptions());
+  HttpFetcher fetcher(WithThreads(3));
   std::atomic<int> num_over = 0;
   {
     std::vector<std::jthread> threads;

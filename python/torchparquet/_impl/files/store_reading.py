@@ -23,7 +23,7 @@ from torchparquet._impl.files.remote.failures import (
 )
 from torchparquet._impl.files.remote.store import Entry, Store, entity_tag, may_be_same
 from torchparquet._impl.files.remote.urls import redacted
-from torchparquet._impl.processors import num_ranks_here
+from torchparquet._impl.processors import num_own_processors, num_ranks_here
 from torchparquet.errors import one_line
 
 if TYPE_CHECKING:
@@ -60,7 +60,13 @@ class StoreReading:
                     maker = None
         # A machine's processes that read share 64, and each has 8 at least.
         connections = max(8, 64 // (num_workers * num_ranks_here()))
-        client = {"max_connections": connections, **listing.client}
+        # One thread of the client brings what three others decode, or more.
+        client_threads = max(1, num_own_processors() // (4 * num_workers))
+        client = {
+            "max_connections": connections,
+            "num_threads": client_threads,
+            **listing.client,
+        }
         cache = {
             name: client.pop(name) for name in ("cache_folder", "cache_limit") if name in client
         }
