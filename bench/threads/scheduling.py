@@ -14,7 +14,8 @@ held a lock for it, by lock, and the waits of decode threads that ended. `openin
 the time, once an epoch, before the first and after the last moment in which two decode threads
 had work; `alone` is the part of the time between in which at most one had. `loop` and `client` are
 the processor time of the consumer, which takes batches and counts their rows, and of the HTTP
-client's thread, in parts of that of decode threads: each has one core.
+client's threads, in parts of that of decode threads: the loop has one core, and the client as many
+threads as a rank that has all cores gives it.
 
 From W, the processor time of decode threads, and t(k), the time between in which k of them had
 work, on C cores beside L other processes that want one. L is such that the work adds up:
@@ -142,7 +143,7 @@ class Found(NamedTuple):
         alone = times * (none + sum(done.values())) + once
         beside = times * (none + sum(work / k for k, work in done.items()) + locked) + once
         share = max(0.0, (beside / alone - 1 / threads) / (1 - 1 / threads))
-        stages = (times * self.loop + self.first_loop, times * self.client)
+        stages = (times * self.loop + self.first_loop, times * self.client / (cores // 4))
         return min(1 / (share * cores + 1 - share), alone / (max(stages) * cores))
 
 

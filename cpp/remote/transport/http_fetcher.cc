@@ -88,8 +88,8 @@ HttpFetcher::~HttpFetcher() {
     Stop();
     return;
   }
-  // To close connections would tell the peers of the parent.
-  // There are no such threads here, and nothing to wait for.
+  // Closed connections would tell the peers of the parent, and there are no such threads
+  // here to wait for.
   new (std::nothrow) std::vector<Lane>(std::move(lanes_));
 }
 
@@ -153,7 +153,11 @@ void HttpFetcher::Cancel(const std::shared_ptr<Fetch>& fetch) {
 
 void HttpFetcher::Wake() {
   if (IsInherited()) return;
-  for (const Lane& lane : lanes_) lane.reactor->Post({Reactor::Message::Kind::kWake});
+  const std::lock_guard lock(mutex_);
+  // A lane without a thread has no fetch that waits, and nobody to read the message.
+  for (const Lane& lane : lanes_) {
+    if (lane.thread.joinable()) lane.reactor->Post({Reactor::Message::Kind::kWake});
+  }
 }
 
 FetchStats HttpFetcher::stats() const {
