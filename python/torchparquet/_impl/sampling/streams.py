@@ -61,6 +61,13 @@ class SampledOpener(HoldingOpener):
         row_group = np.searchsorted(order.first_row, rows, side="right") - 1
         return row_group, rows - order.first_row[row_group]
 
+    def row_ids(self, epoch: int) -> Iterator[Int64Array]:
+        """Yield the global numbers of the rows of each block of an epoch."""
+        first_rows = self.rows.manifest.row_group_first_row
+        for block in range(len(self.policy.units)):
+            for row_group, rows in self._by_row_group(np.sort(self.policy.rows(epoch, block))):
+                yield first_rows[row_group] + self.rows.manifest.stored_rows(row_group, rows)
+
     def _blocks(self, share: Share) -> Iterator[tuple[bool, Int64Array]]:
         """Yield the samples of each chunk of a share, and whether they count as delivered."""
         chunks, policy = share.chunks.without_empty(), self.policy
