@@ -157,6 +157,10 @@ def _hash_of_value(field: Field, value: Any) -> np.uint64:
         made: Any = hash_bytes(content, np.array([0, len(content)]))
     elif "float" in field.dtype:
         made = np.array([float(value) + 0.0]).view(np.uint64)
+    elif value != int(value):
+        raise ValueError(
+            f"classes must be values of the column, which has whole numbers; got {value!r}"
+        )
     else:
         made = np.array([int(value)]).view(np.uint64)
     return np.uint64(split_mix(made)[0])

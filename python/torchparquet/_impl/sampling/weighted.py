@@ -21,8 +21,8 @@ from torchparquet._impl.sampling.policy import Policy, RowOrder, equal_bounds
 # Expectations are counted in these, so that nothing drifts.
 _ONE = 2**32
 _MOST_SAMPLES = 2**30
-# Each class is known as often as `_MOST_ROUND` needs.
 _MOST_ROUND = 10_000
+_NEAR = 1e-12
 
 
 class Weighted(Policy):
@@ -115,9 +115,11 @@ class Classes(Policy):
 def round_of(proportions: Sequence[float]) -> list[int]:
     """Return the samples of each class in the shortest round that has the proportions exactly."""
     shares = [Fraction(str(of)) for of in proportions]
-    total = sum(shares)
-    shares = [(share / total).limit_denominator(_MOST_ROUND) for share in shares]
-    if sum(shares) == 1 and all(shares):
+    exact = [share / sum(shares) for share in shares]
+    shares = [share.limit_denominator(_MOST_ROUND) for share in exact]
+    # Thirds as floats are thirds.
+    is_near = all(abs(one - near) < _NEAR for one, near in zip(exact, shares, strict=True))
+    if is_near and sum(shares) == 1 and all(shares):
         parts = Proportion(shares).parts
         if sum(parts) <= _MOST_ROUND:
             return parts
