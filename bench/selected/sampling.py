@@ -61,8 +61,9 @@ def _read(num_rows: int, repeats: int) -> None:
     kinds = {name: dict(options) for name, options in _KINDS.items()}
     whole = Balanced("label", {0: 1, 1: 1}, num_rows)
     kinds["Balanced, as many samples as rows"]["sample"] = whole
-    made, rates = {}, {name: [] for name in kinds}  # type: dict[str, float], dict[str, list[float]]
-    datasets = {}
+    made: dict[str, float] = {}
+    rates: dict[str, list[float]] = {name: [] for name in kinds}
+    datasets: dict[str, ParquetDataset] = {}
     for name, options in kinds.items():
         begin = time.perf_counter()
         datasets[name] = ParquetDataset(
@@ -91,7 +92,7 @@ def _plan(num_rows: int) -> None:
         part = keys[begin : begin + (1 << 20)]
         part[:] = rng.integers(0, num_rows // _ROWS_PER_USER, len(part), dtype=np.uint64)
         part[:] = split_mix(part)
-    before, begin = _peak_bytes(), time.perf_counter()
+    before, start = _peak_bytes(), time.perf_counter()
     most, _ = most_frequent(keys)
     counted = time.perf_counter()
     sizes = np.full(-(-num_rows // _ROW_GROUP), _ROW_GROUP)
@@ -108,7 +109,7 @@ def _plan(num_rows: int) -> None:
     per_row = (_peak_bytes() - before) / num_rows + keys.itemsize
     print(
         f"{num_rows:,} rows, the most frequent key {most} times, batches of {_PLANNED_BATCH:,}: "
-        f"counted in {counted - begin:.1f} s, an epoch's exchange of rows in "
+        f"counted in {counted - start:.1f} s, an epoch's exchange of rows in "
         f"{planned - counted:.1f} s, {moved:,} rows moved ({moved / num_rows:.4%}), "
         f"{twice} keys twice in a batch, {per_row:.1f} bytes a row at the peak, all blocks in "
         f"{time.perf_counter() - planned:.1f} s with their check"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import os
 
     import torch.distributed as dist
+    from numpy.typing import NDArray
     from torch._C._distributed_c10d import Store
     from torch.distributed.device_mesh import DeviceMesh
 
@@ -413,7 +414,7 @@ class Weights:
         length: The samples of an epoch. None for as many as there are rows.
     """
 
-    of: str | Sequence[float]
+    of: str | Sequence[float] | NDArray[Any]
     length: int | None = None
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ from torchparquet import (
     mix,
     verify_no_shard_overlap,
 )
-from torchparquet.__main__ import main
+from torchparquet.cli.application import main
 
 NUM_ROWS = 600
 LABELS = np.random.default_rng(1).choice(["cat", "dog"], NUM_ROWS, p=[0.1, 0.9])
@@ -56,9 +56,8 @@ def data(tmp_path_factory: Any) -> Path:
 
 
 def made(data: Any, **options: Any) -> ParquetDataset:
-    return ParquetDataset(
-        data, **{"batch_size": 16, "columns": ["x"], "shuffle": True, "row_ids": True} | options
-    )
+    chosen: dict[str, Any] = {"batch_size": 16, "columns": ["x"], "shuffle": True, "row_ids": True}
+    return ParquetDataset(data, **chosen | options)
 
 
 def rows_of(dataset: Any) -> list[list[int]]:
@@ -83,7 +82,7 @@ def test_workers_deliver_what_one_process_does(data: Path, sampling: str) -> Non
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_filters_and_splits_say_of_which_rows_samples_are(data: Path, sampling: str) -> None:
     split = ("train", {"train": 0.5, "val": 0.5}, 0)
-    options = {"filters": [("x", ">=", 77)], "split": split}
+    options: dict[str, Any] = {"filters": [("x", ">=", 77)], "split": split}
     kept = set(chain(*rows_of(made(data, **options))))
     dataset = made(data, **options, **SAMPLINGS[sampling])
     batches = list(dataset)
@@ -151,7 +150,7 @@ def without_first_row(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_weights_by_row_are_those_of_a_column(data: Path) -> None:
-    options = {"filters": [("x", ">", 50)]}
+    options: dict[str, Any] = {"filters": [("x", ">", 50)]}
     by_column = rows_of(made(data, sample=Weights("weight", 900), **options))
     assert rows_of(made(data, sample=Weights(WEIGHTS, 900), **options)) == by_column
 

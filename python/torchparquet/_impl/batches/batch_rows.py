@@ -76,6 +76,9 @@ def picked(batch: Batch, rows: Tensor) -> Batch:
         owner = element_mask_owner(batch, name)
         if owner is not None:
             found[name] = Jagged(value, owner.offsets).select(rows).values
+        elif isinstance(value, Tensor):
+            # Indexing by `[]` wakes torch's threads for few rows, and waits for busy processors.
+            found[name] = value.index_select(0, rows)
         else:
             found[name] = value[rows]
     return found

@@ -57,6 +57,11 @@ class Policies:
     def _order(self) -> RowOrder:
         return RowOrder(self.values.manifest.row_group_num_rows, self.options)
 
+    def _block(self, num_samples: int) -> int:
+        """Return the samples of a block, fewer where it would be of more rows than a window."""
+        num_rows = self.values.manifest.num_rows
+        return max(1, self.block_rows * min(num_samples, num_rows) // num_rows)
+
     def _classes(self, balanced: Balanced) -> Policy:
         names: list[Any] = [value for value, _ in balanced.proportions]
         parts = round_of([part for _, part in balanced.proportions])
@@ -76,8 +81,8 @@ class Policies:
                     f"an epoch must have a round of the proportions, {sum(parts)} samples; got "
                     f"length={balanced.length}"
                 )
-        checked_length(num_rounds * sum(parts), len(classes))
-        policy = Classes(self._order, classes, parts, num_rounds, self.block_rows)
+        length = checked_length(num_rounds * sum(parts), len(classes))
+        policy = Classes(self._order, classes, parts, num_rounds, self._block(length))
         policy.rules = ["balanced", balanced.column, *map(repr, names), parts, num_rounds]
         return policy
 
@@ -89,7 +94,7 @@ class Policies:
             told = hashlib.blake2b(found.astype("<f8").tobytes(), digest_size=16).hexdigest()
         length = len(found) if weights.length is None else weights.length
         checked_length(length, len(found))
-        policy = Weighted(self._order, found, length, self.block_rows)
+        policy = Weighted(self._order, found, length, self._block(length))
         policy.rules = ["weights", told, length]
         return policy
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from torchparquet._impl.batches.batch_rows import joined, num_rows_of, picked
+from torchparquet._impl.batches.batch_rows import joined, picked
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.files.manifest import RowSelection
 from torchparquet._impl.plan.plan_options import Int64Array
@@ -35,13 +35,14 @@ class SampledOpener(HoldingOpener):
     def open(self, shares: Sequence[Share], num_workers: int) -> SampledStream:
         """Open a stream of a share, whose blocks the reader delivers one by one."""
         (share,) = shares
-        row_groups, masks, sizes = [], [], []
+        row_groups: list[int] = []
+        masks: list[NDArray[np.bool_]] = []
+        sizes: list[int] = []
         for _, rows in self._blocks(share):
-            distinct = np.unique(rows)
-            sizes.append(len(distinct))
-            for row_group, of_group in self._by_row_group(distinct):
-                row_groups.append(row_group)
-                masks.append(self._mask(row_group, of_group))
+            wanted, _ = self._wanted(rows)
+            sizes.append(sum(map(np.count_nonzero, wanted.values())))
+            row_groups += wanted
+            masks += [self._stored(row_group, mask) for row_group, mask in wanted.items()]
         selection = RowSelection.of_masks(masks)
         manifest = self.rows.manifest.repeating(np.array(row_groups), selection)
         order = Ranges.whole(np.arange(len(row_groups)), selection.num_rows)
@@ -57,16 +58,17 @@ class SampledOpener(HoldingOpener):
         """Return the row groups and rows of the first batch of a share."""
         first = share.steps(0, 1)
         rows = np.concatenate([rows for _, rows in self._blocks(first)])
-        order = self.policy.order
-        row_group = np.searchsorted(order.first_row, rows, side="right") - 1
-        return row_group, rows - order.first_row[row_group]
+        return self._places(rows)
 
     def row_ids(self, epoch: int) -> Iterator[Int64Array]:
         """Yield the global numbers of the rows of each block of an epoch."""
         first_rows = self.rows.manifest.row_group_first_row
         for block in range(len(self.policy.units)):
-            for row_group, rows in self._by_row_group(np.sort(self.policy.rows(epoch, block))):
-                yield first_rows[row_group] + self.rows.manifest.stored_rows(row_group, rows)
+            rows = np.sort(self.policy.rows(epoch, block))
+            row_group, local = self._places(rows)
+            for number in np.unique(row_group).tolist():
+                stored = self.rows.manifest.stored_rows(number, local[row_group == number])
+                yield first_rows[number] + stored
 
     def _blocks(self, share: Share) -> Iterator[tuple[bool, Int64Array]]:
         """Yield the samples of each chunk of a share, and whether they count as delivered."""
@@ -76,24 +78,36 @@ class SampledOpener(HoldingOpener):
             first, end = (of * policy.rows_of_unit for of in (begin, begin + count))
             yield is_valid, policy.rows(share.epoch, block)[first:end]
 
-    def _by_row_group(self, rows: Int64Array) -> Iterator[tuple[int, Int64Array]]:
-        """Yield the row groups of ascending rows, and which of the rows each has."""
-        firsts = self.policy.order.first_row
-        row_group = np.searchsorted(firsts, rows, side="right") - 1
-        groups, begins = np.unique(row_group, return_index=True)
-        for group, part in zip(groups.tolist(), np.split(rows, begins[1:]), strict=True):
-            yield group, part - firsts[group]
+    def _places(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the row groups of rows, and their numbers there, int64 `[n]` each."""
+        first_row = self.policy.order.first_row
+        row_group: Int64Array = np.searchsorted(first_row, rows, side="right") - 1
+        return row_group, rows - first_row[row_group]
 
-    def _mask(self, row_group: int, rows: Int64Array) -> NDArray[np.bool_]:
-        """Return which stored rows of a row group are wanted."""
-        stored = self.rows.manifest.stored_rows(row_group, rows)
-        num_rows = int(self.rows.manifest.row_group_num_rows[row_group])
-        if self.rows.manifest.selection is not None:
-            # How many are stored is not known. The first of them must not look like all of them.
-            num_rows = int(stored[-1]) + 1 + (len(stored) == stored[-1] + 1)
-        mask = np.zeros(num_rows, bool)
-        mask[stored] = True
-        return mask
+    def _wanted(self, rows: Int64Array) -> tuple[dict[int, NDArray[np.bool_]], Int64Array]:
+        """Return masks of the row groups that rows are of, and the index of each row among all."""
+        # By marks: a hundredth of the time that sorting takes.
+        sizes = self.policy.order.row_group_rows
+        row_group, local = self._places(rows)
+        is_met = np.zeros(len(sizes), bool)
+        is_met[row_group] = True
+        ends = np.cumsum(np.where(is_met, sizes, 0))
+        local += (ends - sizes)[row_group]
+        mask = np.zeros(int(ends[-1]), bool)
+        mask[local] = True
+        met = np.flatnonzero(is_met)
+        masks = dict(zip(met.tolist(), np.split(mask, ends[met[:-1]]), strict=True))
+        return masks, (np.cumsum(mask, dtype=np.int32) - 1)[local].astype(np.int64)
+
+    def _stored(self, row_group: int, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return a mask of the stored rows of a row group, of one of its selected rows."""
+        if self.rows.manifest.selection is None:
+            return mask
+        stored = self.rows.manifest.stored_rows(row_group, np.flatnonzero(mask))
+        # How many are stored is not known. The first of them must not look like all of them.
+        found = np.zeros(int(stored[-1]) + 1 + (len(stored) == stored[-1] + 1), bool)
+        found[stored] = True
+        return found
 
 
 class SampledStream(HoldingStream):
@@ -136,12 +150,7 @@ class SampledStream(HoldingStream):
         self._is_valid, rows = block
         self._held = {}
         self._held = next(self._source)
-        distinct, index = np.unique(rows, return_inverse=True)
-        if num_rows_of(self._held) != len(distinct):
-            raise RuntimeError(
-                f"{num_rows_of(self._held)} rows were read for {len(distinct)} that are sampled"
-            )
-        self._index, self._place = torch.from_numpy(index.reshape(-1)), 0
+        self._index, self._place = torch.from_numpy(self._opener._wanted(rows)[1]), 0
         return True
 
     @property
