@@ -25,7 +25,7 @@ from torchparquet import (
     mix,
     verify_no_shard_overlap,
 )
-from torchparquet.cli.application import main
+from torchparquet.cli import main
 
 NUM_ROWS = 600
 LABELS = np.random.default_rng(1).choice(["cat", "dog"], NUM_ROWS, p=[0.1, 0.9])
