@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 from torchparquet import (
     Balanced,
@@ -272,6 +273,28 @@ def test_each_row_is_sampled_as_often_as_its_weight_says(
 @given(data_of(), WORLDS)
 def test_no_key_is_in_a_batch_twice_and_each_row_is_read_once(data: Data, world: World) -> None:
     check_unique(data, world)
+
+
+@settings(CASES, max_examples=10)
+@given(data_of(), WORLDS, st.sampled_from(["Weights", "unique"]))
+def test_workers_of_ranks_share_an_epoch(data: Data, world: World, sampling: str) -> None:
+    options: dict[str, Any] = {"sample": Weights("weight")}
+    if sampling == "unique":
+        most = max(Counter(data.keys).values())
+        options = {"unique": "key", "batch_size": max(1, len(data.rows) // most)}
+    read: Counter[int] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        data.write(folder)
+        once = Counter(chain(*chain(*ranks(folder, data, world, even="none", **options))))
+        for rank in range(world.size):
+            dataset = made(folder, world, world.size, rank, even="none", **options)
+            loader = DataLoader(dataset, batch_size=None, num_workers=2)
+            batches = [rows_of(batch, data) for batch in loader]
+            assert len(batches) == len(loader)
+            read.update(chain(*batches))
+            if sampling == "unique":
+                assert all(len({data.keys[row] for row in one}) == len(one) for one in batches)
+    assert read == once
 
 
 @pytest.mark.long

@@ -80,6 +80,22 @@ def test_workers_deliver_what_one_process_does(data: Path, sampling: str) -> Non
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_padded_repeats_are_marked(data: Path, sampling: str) -> None:
+    once = Counter(chain(*rows_of(made(data, **SAMPLINGS[sampling]))))
+    valid: Counter[int] = Counter()
+    repeats = 0
+    for rank in range(3):
+        world = {"rank": rank, "world_size": 3, "even": "pad"}
+        for batch in made(data, shuffle_window=1, **world, **SAMPLINGS[sampling]):
+            valid.update(batch["x"][batch["row.valid"]].tolist())
+            repeats += int((~batch["row.valid"]).sum())
+    assert repeats
+    assert valid.total() == once.total()
+    if sampling == "unique":
+        assert valid == once
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_filters_and_splits_say_of_which_rows_samples_are(data: Path, sampling: str) -> None:
     split = ("train", {"train": 0.5, "val": 0.5}, 0)
     options: dict[str, Any] = {"filters": [("x", ">=", 77)], "split": split}

@@ -82,6 +82,7 @@ class Classes(Policy):
         counts = np.bincount(cell, minlength=len(sizes) * width)
         self._counts = counts.reshape(-1, width)[:, :-1]  # [G, C]
         self._totals: list[int] = self._counts.sum(axis=0).tolist()
+        self._latest: tuple[int, NDArray[np.intp]] | None = None
 
     def rows(self, epoch: int, block: int) -> Int64Array:
         """Return the rows of a block, whose classes follow one pattern."""
@@ -105,11 +106,13 @@ class Classes(Policy):
         return found.reshape(-1)
 
     def _pattern(self, epoch: int) -> NDArray[np.intp]:
-        """Return the class of each sample of a round, never a sample ahead of its proportion."""
-        options = self.order.options
-        proportion = Proportion([Fraction(part) for part in self._parts])
-        draws = Draws(proportion, (options.seed, epoch if options.shuffle else 0))
-        return np.array([draws.next() for _ in range(self.together)])
+        """Return the class of each sample of a round, never a sample off its proportion."""
+        if self._latest is None or self._latest[0] != epoch:
+            options = self.order.options
+            proportion = Proportion([Fraction(part) for part in self._parts])
+            draws = Draws(proportion, (options.seed, epoch if options.shuffle else 0))
+            self._latest = epoch, np.array([draws.next() for _ in range(self.together)])
+        return self._latest[1]
 
 
 def round_of(proportions: Sequence[float]) -> list[int]:
