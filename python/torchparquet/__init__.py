@@ -46,11 +46,22 @@ from torchparquet.errors import (  # noqa: E402
 from torchparquet.jagged import Jagged  # noqa: E402
 from torchparquet.keyed_jagged import KeyedJagged  # noqa: E402
 from torchparquet.mix import MixedDataset, mix  # noqa: E402
-from torchparquet.options import Ahead, ByLength, Excluding, Order, Pack, Ranks, Split  # noqa: E402
+from torchparquet.options import (  # noqa: E402
+    Ahead,
+    Balanced,
+    ByLength,
+    Excluding,
+    Order,
+    Pack,
+    Ranks,
+    Split,
+    Weights,
+)
 from torchparquet.unbatched import UnbatchedDataset  # noqa: E402
 
 __all__ = [
     "Ahead",
+    "Balanced",
     "ByLength",
     "CastError",
     "CodecMetrics",
@@ -85,6 +96,7 @@ __all__ = [
     "UnbatchedDataset",
     "UnsupportedColumnError",
     "Waits",
+    "Weights",
     "batch_seed",
     "mix",
     "verify_no_shard_overlap",

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torchparquet._impl.checks import shown
 from torchparquet._impl.ranks.sharding import is_distributed
 from torchparquet._impl.reading.reader_arguments import ROW_ID, ROW_VALID
+from torchparquet._impl.sampling.streams import SampledOpener
 from torchparquet.dataset import ParquetDataset
 
 if TYPE_CHECKING:
@@ -83,7 +84,9 @@ def verify_no_shard_overlap(
     plan = dataset.plan(epoch, num_workers)
     packed = dataset.manifest.packed
     if read and packed is not None and packed.unit == "batch":
-        raise ValueError("read=True does not go with batch_size=ByLength(...); compare the plan")
+        raise ValueError(
+            "read=True does not go with batch_size=ByLength(...) and unique=; compare the plan"
+        )
     failure = None
     runs = _NO_RUNS
     try:
@@ -102,7 +105,7 @@ def verify_no_shard_overlap(
             if first != own:
                 raise RuntimeError(f"{text} {first} on rank 0, {own} on rank {rank}")
     # A plan numbers the rows without those that are not selected.
-    expected = row_ids_of(manifest) if read else np.array([[0, manifest.num_rows]])
+    expected = _row_ids(dataset, epoch) if read else np.array([[0, manifest.num_rows]])
     audit = audit_rows(plan, expected, [runs for *_, runs in gathered])
     if audit["faults"]:
         raise RuntimeError("; ".join(audit["faults"]))
@@ -160,17 +163,21 @@ class SeenRows:
 
 
 def audit_rows(plan: EpochPlan, expected: Runs, runs_of_ranks: Sequence[Runs]) -> dict[str, Any]:
-    """Compare what ranks deliver with the plan and all rows; return counts and faults, as JSON."""
+    """Compare what ranks deliver with the plan and all rows; return counts and faults, as JSON.
+
+    Of rows that are sampled several times, `expected` has as many runs.
+    """
     num_rows = int(np.diff(expected).sum())
     delivered = np.concatenate([_NO_RUNS, *runs_of_ranks])
     # The numbers of deliveries change at edges alone.
     edges = np.unique(np.concatenate([expected.ravel(), delivered.ravel()]))
     rows = np.diff(edges)
-    times, is_known = _depth(delivered, edges), _depth(expected, edges) > 0
-    distinct = int(rows[is_known & (times > 0)].sum())
-    repeats = int((rows * (times - 1))[is_known & (times > 1)].sum())
+    times, wanted = _depth(delivered, edges), _depth(expected, edges)
+    is_known, is_repeated = wanted > 0, (times > wanted) & (wanted > 0)
+    distinct = int((rows * np.minimum(times, wanted)).sum())
+    repeats = int((rows * (times - wanted))[is_repeated].sum())
     unknown = int((rows * times)[~is_known].sum())
-    missing = edges[:-1][is_known & (times == 0)].tolist()
+    missing = edges[:-1][times < wanted].tolist()
     planned_repeats, planned_left_out = _planned(plan, num_rows)
     faults = []
     if num_rows - distinct != planned_left_out:
@@ -179,7 +186,7 @@ def audit_rows(plan: EpochPlan, expected: Runs, runs_of_ranks: Sequence[Runs]) -
         faults.append(f"{counts}, {planned_left_out:,} planned{first}")
     if repeats != planned_repeats:
         text = f"{repeats:,} rows are read more than once, {planned_repeats:,} planned"
-        for row in edges[:-1][is_known & (times > 1)][:1]:
+        for row in edges[:-1][is_repeated][:1]:
             by = [((runs[:, 0] <= row) & (row < runs[:, 1])).any() for runs in runs_of_ranks]
             ranks = " and ".join(map(str, np.flatnonzero(by)))
             text += f"; the first is row {row}, by rank {ranks}"
@@ -204,6 +211,17 @@ def _depth(runs: Runs, edges: NDArray[np.int64]) -> NDArray[np.int64]:
     sides = (np.bincount(np.searchsorted(edges, of), minlength=len(edges)) for of in runs.T)
     depth: NDArray[np.int64] = np.cumsum(np.subtract(*sides))[:-1]
     return depth
+
+
+def _row_ids(dataset: ParquetDataset, epoch: int) -> Runs:
+    """Return the row ids of an epoch, each as often as it has the row."""
+    streams = dataset._session.streams
+    if not isinstance(streams, SampledOpener):
+        return row_ids_of(streams.manifest)
+    seen = SeenRows()
+    for rows in streams.row_ids(epoch):
+        seen.add(rows)
+    return seen.runs()
 
 
 def row_ids_of(manifest: Manifest) -> Runs:

@@ -37,6 +37,7 @@ from torchparquet._impl.rows.filters import FiltersArgument
 from torchparquet._impl.rows.row_numbers import RowsArgument
 from torchparquet._impl.rows.select_rows import RowArguments
 from torchparquet._impl.rows.splits import SplitArgument
+from torchparquet._impl.sampling.streams import SampledOpener
 from torchparquet._impl.sequences.by_length import GroupedOpener
 from torchparquet._impl.session.assembly import (
     Source,
@@ -49,7 +50,7 @@ from torchparquet._impl.session.dataset_session import DatasetSession
 from torchparquet._impl.session.iteration import Iteration, SkippingIteration
 from torchparquet._impl.session.rank_check import RankCheck
 from torchparquet._impl.session.state import OtherData
-from torchparquet.options import Ahead, ByLength, Excluding, Order, Pack, Ranks
+from torchparquet.options import Ahead, Balanced, ByLength, Excluding, Order, Pack, Ranks, Weights
 from torchparquet.unbatched import UnbatchedDataset
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class ParquetDataset(SessionDataset[Batch]):
         rows: RowsArgument | Excluding = None,
         split: SplitArgument = None,
         pack: Pack | None = None,
+        sample: Balanced | Weights | None = None,
+        unique: str | None = None,
         shuffle: bool = False,
         seed: int = 0,
         shuffle_window: int | str | None = None,
@@ -157,6 +160,10 @@ class ParquetDataset(SessionDataset[Batch]):
                 all of `filters`, `rows` and `split`.
             pack: Pack lists, such as the tokens of documents, into sequences of one length, which
                 count as rows for all other arguments; see `Pack`.
+            sample: Which rows an epoch has, and how often: a `Balanced`, for classes in proportion,
+                or a `Weights`. The samples count as rows for all other arguments.
+            unique: A column of keys, such as "user_id", none of which is in a batch twice. Whole
+                batches are dealt to ranks; `even` and states count these instead of rows.
             shuffle: Permute row groups, and rows within windows of them, differently in each
                 epoch.
             seed: The key of the permutation; the same on all ranks.
@@ -248,7 +255,9 @@ class ParquetDataset(SessionDataset[Batch]):
         num_epochs = optional_int("num_epochs", num_epochs, 1, 2**31)
         limit_steps = optional_int("limit_steps", limit_steps, 1, 2**31)
         checked_bool("row_ids", row_ids)
-        check_together(plan, membership, pack=pack, by_length=by_length)
+        check_together(
+            plan, membership, pack=pack, by_length=by_length, sample=sample, unique=unique
+        )
         ahead = transform if isinstance(transform, Ahead) else None
         function = transform.function if isinstance(transform, Ahead) else transform
         source = Source(
@@ -290,7 +299,10 @@ class ParquetDataset(SessionDataset[Batch]):
             keys=source.keys,
             device=parsed_device(device),
         )
-        streams: StreamOpener | GroupedOpener = row_streams
+        streams: StreamOpener | GroupedOpener | SampledOpener = row_streams
+        if sample is not None or unique is not None:
+            streams, plan = source.sampled(row_streams, plan, window, sample or unique or "")
+            samples, window = streams.manifest, None
         if by_length is not None:
             window = window_of_row_groups(row_streams, plan, window)
             streams = GroupedOpener(

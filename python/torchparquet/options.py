@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import os
 
     import torch.distributed as dist
+    from numpy.typing import NDArray
     from torch._C._distributed_c10d import Store
     from torch.distributed.device_mesh import DeviceMesh
 
@@ -360,3 +361,64 @@ class Split:
         checked_int("the seed of a split", self.seed, 0, 2**63)
         if self.by is not None and not isinstance(self.by, str):
             raise TypeError(f"a split is by the name of a column, got {self.by!r}")
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """Samples of classes in exact proportion, whatever the classes' numbers of rows are.
+
+    After n samples, each reader (a rank, or a DataLoader worker of one) has had n times its
+    proportion of each class, to within one sample. Within its class every row is read equally
+    often, to within one. Rows of other classes, and with a null, are left out.
+
+    Attributes:
+        column: The column of the classes: numbers, bools or strings.
+        proportions: The share of samples of each class, of any scale: ``{0: 1, 1: 3}``.
+        length: The samples of an epoch, rounded down to whole rounds of the proportions. None for
+            as many as read no row twice: all rows of the rarest class, measured by proportion.
+    """
+
+    column: str
+    proportions: Mapping[Any, float]
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments and give them one form."""
+        if not isinstance(self.column, str):
+            raise TypeError(f"the column of Balanced must be a str; got {self.column!r}")
+        given: Any = self.proportions
+        pairs = tuple(given.items()) if isinstance(given, Mapping) else given
+        if not isinstance(pairs, tuple) or not pairs or len(pairs) >= 2**16:
+            raise TypeError(f"Balanced needs a dict of proportions by class, got {given!r:.200}")
+        for value, part in pairs:
+            number = plain_number(part)
+            if not isinstance(number, Number) or not (number > 0 and math.isfinite(number)):
+                raise ValueError(
+                    "proportions must be above 0 and finite; leave out a class of which no row "
+                    f"is to be read: class {value!r} has {part!r}"
+                )
+        plain = tuple((plain_number(value), plain_number(part)) for value, part in pairs)
+        set_checked(self, proportions=plain, length=optional_int("length", self.length, 1, _MAX))
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Samples of rows in proportion to weights: each row as often as expected, to within one.
+
+    A row of weight w is expected ``length * w / (sum of all weights)`` times. The epoch has it the
+    next lower or higher whole number of times, which an offset decides that each epoch draws anew.
+
+    Attributes:
+        of: The column of the weights, or an array of a weight for each row of all files, by row
+            number as ``row.id`` has it. Weights must be above 0 and finite.
+        length: The samples of an epoch. None for as many as there are rows.
+    """
+
+    of: str | Sequence[float] | NDArray[Any]
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        if not isinstance(self.of, str) and not hasattr(self.of, "__len__"):
+            raise TypeError(f"Weights needs a column or an array; got {shown(self.of)}")
+        set_checked(self, length=optional_int("length", self.length, 1, _MAX))

@@ -17,7 +17,17 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from torchparquet import Ahead, ByLength, Jagged, Order, Pack, ParquetDataset, batch_seed, mix
+from torchparquet import (
+    Ahead,
+    ByLength,
+    Jagged,
+    Order,
+    Pack,
+    ParquetDataset,
+    Weights,
+    batch_seed,
+    mix,
+)
 
 NUM_ROWS = 240
 
@@ -43,6 +53,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "ByLength": {"batch_size": ByLength("tokens", max_tokens=60)},
     "Pack": {"pack": Pack("tokens", length=16), "columns": ["tokens"]},
+    "Weights": {"sample": Weights(np.arange(1, NUM_ROWS + 1))},
+    "unique": {"unique": "key"},
     "drop": {"even": "drop"},
     "pad": {"even": "pad"},
     "none": {"even": "none"},
@@ -59,7 +71,7 @@ def data(tmp_path_factory: Any) -> Path:
     folder: Path = tmp_path_factory.mktemp("pairs")
     rng = np.random.default_rng(3)
     lists = [rng.integers(0, 99, size) for size in rng.integers(1, 12, NUM_ROWS)]
-    table = pa.table({"id": np.arange(NUM_ROWS), "tokens": lists})
+    table = pa.table({"id": np.arange(NUM_ROWS), "tokens": lists, "key": np.arange(NUM_ROWS) // 4})
     for number in range(2):
         half = table.slice(number * NUM_ROWS // 2, NUM_ROWS // 2)
         pq.write_table(half, folder / f"{number}.parquet", row_group_size=25)
@@ -108,6 +120,7 @@ REFUSED = {
     ("ByLength", "pad"),
     ("ByLength", "Pack"),
     ("ByLength", "unbatched"),
+    ("unique", "unbatched"),
     ("DataLoader", "device"),
     ("DataLoader", "dynamic"),
     ("DataLoader", "processes"),

@@ -20,7 +20,7 @@ from torchparquet._impl.reading.read_options import parse_size
 from torchparquet.cli.columns import readable_columns
 from torchparquet.cli.screen import checked_plot, make_console
 from torchparquet.dataset import ParquetDataset
-from torchparquet.options import ByLength, Order, Pack
+from torchparquet.options import Balanced, ByLength, Order, Pack, Weights
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,6 +34,7 @@ _PARTS = {
         *("max_tokens", "max_rows", "multiple_of"),
         *("bucket_boundaries", "bucket_batch_sizes"),
     ),
+    "balanced": ("proportion",),
 }
 
 
@@ -66,12 +67,22 @@ class Data:
                 "--by-length does not go with --batch-size: give --max-tokens, or "
                 "--bucket-boundaries and --bucket-batch-sizes"
             )
+        balanced, weights = order.pop("balanced"), order.pop("weights")
+        if balanced and weights:
+            raise click.UsageError("--balanced does not go with --weights: give one of them")
+        length = order.pop("samples")
+        if length and not (balanced or weights):
+            raise click.UsageError("--samples needs --balanced NAME or --weights NAME")
+        sample: Balanced | Weights | None = Weights(weights, length) if weights else None
+        if balanced:
+            sample = Balanced(balanced, dict(parts["balanced"]["proportion"]), length)
         columns = None if packed else list(self.columns) or readable_columns(self.manifest())
         return ParquetDataset(
             self.paths,
             batch_size=ByLength(by_length, **parts["by_length"]) if by_length else batch_size,
             columns=columns,
             pack=Pack(packed, **parts["pack"]) if packed else None,
+            sample=sample,
             order=Order(canonical_world_size=order.pop("canonical_world_size")),
             rank=0,
             world_size=world_size,
@@ -125,6 +136,18 @@ def _numbers(text: str) -> list[int]:
         raise ValueError(f"it must be numbers such as 64,256, got {text!r}") from None
 
 
+def _proportions(texts: tuple[str, ...]) -> list[tuple[Any, float]]:
+    """Return classes with their proportions, from texts such as 1=0.5 and cat=0.5."""
+    found = []
+    for text in texts:
+        value, sign, part = text.rpartition("=")
+        if not sign:
+            raise ValueError(f"it must be VALUE=PART, got {text!r}")
+        is_plain = value in ("true", "false") or value.removeprefix("-").isdecimal()
+        found.append((json.loads(value) if is_plain else value, float(part)))
+    return found
+
+
 option = partial(click.option, show_default=True)
 
 
@@ -176,7 +199,7 @@ num_workers_option = number_option(
 )
 world_size_option = number_option("--world-size", default=1, help="Ranks.")
 
-# Of a data set: named as the arguments of `ParquetDataset`, or of `Pack`, `ByLength` and `Order`.
+# Of a data set: named as the arguments of `ParquetDataset`, or of their options.
 _DATASET_OPTIONS = (
     batch_size_option,
     num_workers_option,
@@ -236,6 +259,23 @@ _DATASET_OPTIONS = (
     ),
     number_option(
         "--multiple-of", default=1, help="Batches by length are padded to a multiple of this."
+    ),
+    click.option(
+        "--balanced",
+        metavar="NAME",
+        help="Sample the classes of this column in proportion, as Balanced does.",
+    ),
+    parsed_option(
+        "--proportion",
+        "VALUE=PART",
+        "Part of the samples that a class has; may be repeated.",
+        _proportions,
+        multiple=True,
+    ),
+    click.option("--weights", metavar="NAME", help="Sample rows by their weights in this column."),
+    number_option("--samples", help="Samples of an epoch, balanced or weighted."),
+    click.option(
+        "--unique", metavar="NAME", help="Keep equal keys of this column out of one batch."
     ),
     number_option("--canonical-world-size", help="Ranks whose global batches other worlds keep."),
 )

@@ -27,7 +27,7 @@ def _show(console: Console, report: dict[str, Any]) -> None:
         f"{counted(report['files'], 'file')}, {counted(report['row_groups'], 'row group')}, "
         f"{counted(report['rows'], unit)}"
     )
-    if packed is not None:
+    if packed is not None and packed["places"]:
         padding = 1 - packed["tokens"] / packed["places"]
         what, of = ("packed", "document") if unit == "sequence" else ("by length", "row")
         console.print(
@@ -42,7 +42,8 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     bound += [f"at most {window_rows:,} rows"] if window_rows else []
     windows = f"windows of {', '.join(bound)}" if window else "no shuffle windows"
     console.print(f"epoch {report['epoch']}, {ranks}, {readers}, {windows}\n")
-    units, tokens = several(unit), () if packed is None else ("tokens",)
+    has_tokens = packed is not None and packed["places"]
+    units, tokens = several(unit), ("tokens",) if has_tokens else ()
     rows: list[list[object]] = []
     for rank in all_ranks[:_MAX_TABLE_RANKS]:
         for worker in [None, *(rank["workers"] if num_workers > 1 else [])]:
@@ -56,6 +57,8 @@ def _show(console: Console, report: dict[str, Any]) -> None:
         more = len(all_ranks) - _MAX_TABLE_RANKS
         console.print(f"and {counted(more, 'more rank')}, which --json lists")
     mixing = report["mixing"]
+    if mixing is None:
+        return
     noun = "rows" if unit == "batch" else units
     console.print(
         f"\nmixing: a batch has {noun} of {mixing['row_groups_per_batch']:.1f} row groups; half "
@@ -97,7 +100,9 @@ def command(
     }
     if packed is not None:
         if packed.unit == "batch":
-            report["batch_size"] = None
+            report["batch_size"] = order["batch_size"] if order["unique"] else None
+        if not packed.num_places.any():
+            report["mixing"] = None  # blocks are in their order, and mix rows by themselves
         report["packed"] = {
             "documents": int(packed.num_documents.sum()),
             "tokens": int(packed.num_tokens.sum()),

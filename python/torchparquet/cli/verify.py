@@ -283,7 +283,7 @@ def _audit_world(
         "seed": of.seed,
         **audit,
         "unit": "row" if packed is None else packed.unit,
-        "num_tokens": None if packed is None else int(packed.num_tokens.sum()),
+        "num_tokens": int(packed.num_tokens.sum()) if packed and packed.num_places.any() else None,
         "least_steps": min(steps),
         "most_steps": max(steps),
         "faults": faults + audit["faults"],

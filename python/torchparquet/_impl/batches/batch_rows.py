@@ -69,6 +69,21 @@ def sliced(batch: Batch, begin: int, end: int) -> Batch:
     return found
 
 
+def picked(batch: Batch, rows: Tensor) -> Batch:
+    """Return rows by number, int64 `[n]`, in that order; a row may be there several times."""
+    found: Batch = {}
+    for name, value in batch.items():
+        owner = element_mask_owner(batch, name)
+        if owner is not None:
+            found[name] = Jagged(value, owner.offsets).select(rows).values
+        elif isinstance(value, Tensor):
+            # Indexing by `[]` wakes torch's threads for few rows, and waits for busy processors.
+            found[name] = value.index_select(0, rows)
+        else:
+            found[name] = value[rows]
+    return found
+
+
 def is_of_batch(batch: Batch, name: str) -> bool:
     """True for the lengths of documents in packed sequences, which are not row by row."""
     return name in (_ENDS, _LONGEST, _LENGTHS) and isinstance(batch.get(_LONGEST), int)

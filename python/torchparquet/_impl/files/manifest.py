@@ -18,7 +18,7 @@ from torchparquet._impl.files.listing import Listing
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-Unit = Literal["sequence", "batch"]
+Unit = Literal["sequence", "batch", "sample"]
 
 _ALL, _RUNS, _BITS = 0, 1, 2
 _WORD_ROWS = 64
@@ -89,7 +89,10 @@ class RowSelection:
 
 @dataclass(frozen=True, eq=False)
 class PackedRows:
-    """The packed sequences, or batches of similar length, that rows of `G` row groups become."""
+    """The packed sequences, or batches of similar length, that rows of `G` row groups become.
+
+    Or the rows, or batches of rows, that `G` blocks of a sampled epoch have.
+    """
 
     unit: Unit
     rules: str
@@ -264,7 +267,7 @@ class Manifest:
         names = dict.fromkeys(key for of_file in keys for key in of_file)
         return {key: tuple(of_file.get(key) for of_file in keys) for key in names}
 
-    def keep(self, row_groups: NDArray[np.bool_]) -> Manifest:
+    def keep(self, row_groups: NDArray[Any]) -> Manifest:
         """Return the manifest of the marked row groups; rows and files keep their numbers."""
         arrays: dict[str, Any]
         arrays = {name: frozen(getattr(self, name)[row_groups]) for name in _OF_ROW_GROUPS}
@@ -294,6 +297,25 @@ class Manifest:
             row_group_first_row=frozen(np.cumsum(num_units) - num_units),
         )
         return made.keep(num_units > 0)
+
+    def in_blocks(self, packed: PackedRows, num_bytes: NDArray[np.int64]) -> Manifest:
+        """Return the manifest of blocks of samples, in place of row groups."""
+        at = np.arange(len(num_bytes)) * self.num_row_groups // len(num_bytes)
+        blocks = replace(self, selection=None, chunk_num_bytes=None).keep(at)
+        return replace(blocks, row_group_num_bytes=frozen(num_bytes)).pack(packed)
+
+    def repeating(self, row_groups: NDArray[np.int64], selection: RowSelection) -> Manifest:
+        """Return the manifest of row groups, of which some may be there several times."""
+        made = replace(self, selection=None, chunk_num_bytes=None).keep(row_groups)
+        return replace(made, selection=selection, row_group_num_rows=frozen(selection.num_rows))
+
+    def place_of(self, row_group: int, row: int) -> str:
+        """Return in words where a row that a row group is to deliver is stored."""
+        stored = self.stored_rows(row_group, np.array([row]))[0]
+        return (
+            f"{self.files[self.row_group_file[row_group]]!r}, row group "
+            f"{self.row_group_in_file[row_group]}, row {stored}"
+        )
 
     def stored_rows(self, row_group: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers, among all rows of a row group, of rows that it is to deliver."""

@@ -221,12 +221,12 @@ class _Split(Division):
 
     def __init__(self, dealt: Dealt, options: PlanOptions) -> None:
         super().__init__(dealt, options)
-        target = self._targets(dealt.totals)
+        target = self._targets(dealt.totals, options.rows_together)
         self._stream = self._given(target)
         taken = np.maximum(target - dealt.totals, 0)
         self._taken_begin = np.cumsum(taken) - taken
         self._deliver(np.full_like(target, target.min() if options.drop_last else target.max()))
-        # Own rows and rows from the stream; a repeated row makes up the difference.
+        # Own rows and rows from the stream; repeated rows make up the difference.
         self._held = np.minimum(target, self.rows)
         if options.batch_size is None:
             self.steps = np.full_like(target, self._chunk_counts().max())
@@ -236,11 +236,17 @@ class _Split(Division):
         return self._held
 
     @staticmethod
-    def _targets(totals: Int64Array) -> Int64Array:
-        """Return equal targets; odd rows go to the largest shares, so few rows move."""
-        part, odd = divmod(int(totals.sum()), len(totals))
-        target = np.full_like(totals, part)
-        target[np.argsort(-totals, kind="stable")[:odd]] += 1
+    def _targets(totals: Int64Array, together: int) -> Int64Array:
+        """Return equal targets; odd rows go to the largest shares, so few rows move.
+
+        All are multiples of `together`, but for the first with odd rows, which has those left.
+        """
+        units, left = divmod(int(totals.sum()), together)
+        part, odd = divmod(units, len(totals))
+        target = np.full_like(totals, part * together)
+        largest_first = np.argsort(-totals, kind="stable")
+        target[largest_first[:odd]] += together
+        target[largest_first[odd]] += left
         return target
 
     def _given(self, target: Int64Array) -> Ranges:
@@ -266,9 +272,9 @@ class _Split(Division):
         further = self._stream.rows(begin, begin + held - own)
         chunks = dealt.rows(0, own).then(further)
         if held < self.rows[index]:
-            source, end = (chunks.without_empty(), held) if held else (self._dealt.filled, 1)
-            last = source.rows(end - 1, end)
-            last = replace(last, valid=np.zeros_like(last.valid))
+            missing = int(self.rows[index]) - held
+            source, end = (chunks.without_empty(), held) if held else (self._dealt.filled, missing)
+            last = source.rows(max(end - missing, 0), end).repeated(missing)
             further, chunks = further.then(last), chunks.then(last)
         count = int(self.steps[index])
         if self._options.batch_size is None and np.count_nonzero(chunks.num_rows) < count:
@@ -278,13 +284,13 @@ class _Split(Division):
     def row_counts(self) -> RowCounts:
         own, taken = self._dealt.counts_of_first(self._held), self._taken_counts()
         held = RowCounts.joined([own, taken])
-        # A share repeats the last row that it holds or, without any, the first of the epoch.
+        # A share repeats the last rows that it holds or, without any, the first of the epoch.
         last_group = np.full(len(self.rows), self._dealt.filled.row_group[0])
         for part in (own, taken):
             last_group[part.share] = part.row_group  # both go by share, then by row
         short = np.flatnonzero(self._held < self.rows)
-        ones = np.ones(len(short))
-        repeats = RowCounts(short, last_group[short], ones, np.zeros(len(short), bool))
+        rows = (self.rows - self._held)[short].astype(np.float64)
+        repeats = RowCounts(short, last_group[short], rows, np.zeros(len(short), bool))
         return RowCounts.joined([held, repeats])
 
     def _taken_counts(self) -> RowCounts:

@@ -179,6 +179,7 @@ class EpochPlan:
             further,
             windows,
             batch_sizes,
+            epoch=self.options.epoch,
         )
 
     def claimed(self, claims: Claims) -> Share:

@@ -41,6 +41,7 @@ class PlanOptions:
     # `ANY_CHUNKS`, a longer row group is several units of the order.
     window_rows: int = 0
     order: Order = field(default_factory=Order)
+    rows_together: int = 1  # even="split" cuts at multiples of so many rows, in each row group
     leg: int = 0  # how often the world has changed within the epoch
 
     def __post_init__(self) -> None:
@@ -52,6 +53,7 @@ class PlanOptions:
             "num_workers": (1, 2**31),
             "shuffle_window": (0, 2**31),
             "window_rows": (0, 2**62),
+            "rows_together": (1, 2**31),
             "leg": (0, 2**31),
         }
         numbers = {of: checked_int(of, getattr(self, of), *bounds[of]) for of in bounds}

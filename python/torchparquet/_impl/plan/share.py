@@ -48,6 +48,7 @@ class Share:
         skipped_rows: The first of all these rows, which were delivered before.
         windows: None for rows in file order.
         batch_sizes: int64 `[b]`, rows of each batch if `batch_size` is None; else empty.
+        epoch: The epoch, which rows that are sampled depend on.
         claims: Positions that the rank takes instead of those by remainder.
     """
 
@@ -60,6 +61,7 @@ class Share:
     windows: Windows | None
     batch_sizes: Int64Array
     skipped_rows: int = 0
+    epoch: int = 0
     claims: Claims | None = None
 
     @cached_property

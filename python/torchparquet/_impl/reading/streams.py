@@ -75,17 +75,22 @@ class StreamOpener:
         """Keys of a batch, in its order."""
         return batch_names(self.tensors)
 
-    def open(self, shares: Sequence[Share], num_workers: int) -> BatchStream:
-        """Open a stream of shares whose rows are side by side in each batch."""
+    def open(
+        self, shares: Sequence[Share], num_workers: int, manifest: Manifest | None = None
+    ) -> BatchStream:
+        """Open a stream of shares whose rows are side by side in each batch.
+
+        The shares may be of another manifest of the same files.
+        """
         if self._owner_pid != os.getpid():
             # Inherited by a fork: a thread that does not exist here may hold its lock.
             self.forget()
         device = self._present_device()
         threads = self.options.threads_per_worker(num_workers)
-        if self._parts is None:
+        if self._parts is None or manifest is not None:
             keys = self.keys
             self._parts = StreamParts(
-                self.manifest,
+                manifest or self.manifest,
                 self.tensors,
                 decryption=None if keys is None else native_keys(self.manifest, keys, threads),
                 num_workers=num_workers,

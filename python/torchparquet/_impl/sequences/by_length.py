@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,8 +19,8 @@ from torchparquet._impl.plan.ranges import Ranges
 from torchparquet._impl.plan.share import Share
 from torchparquet._impl.reading.reader_arguments import ROW_VALID
 from torchparquet._impl.reading.stream import Stream
-from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet._impl.sequences.delivered_rows import WindowRows, delivered_rows
+from torchparquet._impl.sequences.holding import HoldingOpener, HoldingStream
 from torchparquet._impl.sequences.length_pass import Counted, LengthPass, RowGroupLengths
 from torchparquet.jagged import Jagged
 from torchparquet.options import ByLength
@@ -94,20 +92,11 @@ def group_rows(length_pass: LengthPass, by_length: ByLength, fields: Sequence[Fi
 
 
 @dataclass
-class GroupedOpener:
+class GroupedOpener(HoldingOpener):
     """Opens streams of batches by length, as `StreamOpener` opens those of rows."""
 
-    rows: StreamOpener
-    manifest: Manifest
     by_length: ByLength
     has_single_windows: bool
-    pins_for_device: bool = True
-    row_valid: bool = False
-
-    @property
-    def fields(self) -> tuple[Any, ...]:
-        """The tensors of a batch, as they are read."""
-        return self.rows.fields
 
     @property
     def names(self) -> list[str]:
@@ -126,18 +115,6 @@ class GroupedOpener:
         """Return the shares of rows that shares of batches need."""
         return [_whole_row_groups(self.rows.manifest, share) for share in shares]
 
-    def delivering(self, stream: Stream) -> Stream:
-        """Return the stream, with its last stage where batches are delivered on a device."""
-        return self.rows.delivering(stream, pin_memory=self.pins_for_device)
-
-    def forget(self) -> None:
-        """Free the memory of ended streams."""
-        self.rows.forget()
-
-    def __copy__(self) -> GroupedOpener:
-        """Return one with memory of its own."""
-        return replace(self, rows=replace(self.rows))
-
 
 def _row_groups(share: Share) -> list[list[int]]:
     """Return the row groups of each window, or of each chunk without windows."""
@@ -154,42 +131,29 @@ def _whole_row_groups(manifest: Manifest, share: Share) -> Share:
     return Share(0, 1, None, order, int(num_rows.sum()), Ranges.none(), None, num_rows)
 
 
-class GroupedStream(Stream):
-    """Delivers the batches of a share from row groups of a window; an error closes it."""
+class GroupedStream(HoldingStream):
+    """Delivers the batches of a share from row groups of a window."""
 
     def __init__(self, rows: Stream, opener: GroupedOpener, share: Share) -> None:
         """Read nothing yet."""
-        super().__init__(rows)
-        self.num_batches = share.total_rows
-        self._num_taken = 0
+        super().__init__(rows, share.total_rows)
         self._opener = opener
         self._windows = zip(delivered_rows(share), _row_groups(share), strict=True)
         self._window: WindowRows | None = None
         self._place = 0  # of the next batch in the window
         self._unread: list[int] = []
         self._held: dict[int, tuple[Batch, list[NDArray[np.int64]]]] = {}
-        self._owner_pid = os.getpid()
 
-    def __next__(self) -> Batch:
-        """Return the next batch."""
-        if os.getpid() != self._owner_pid:
-            raise RuntimeError("the reader was begun in another process; begin a new iteration")
-        try:
-            self._read_window()
-            window, place = self._window, self._place
-            assert window is not None  # noqa: S101
-            rows, chosen = self._held[int(window.row_group[place])]
-            made = _batch(self._opener.by_length, rows, torch.from_numpy(chosen[window.row[place]]))
-            if self._opener.row_valid:
-                num_rows = num_rows_of(made)
-                made[ROW_VALID] = torch.full((num_rows,), bool(window.valid[place]))
-            self._place += 1
-        except BaseException:
-            self.close()
-            raise
-        self._num_taken += 1
-        if self._num_taken == self.num_batches:
-            self.close()
+    def _made(self) -> Batch:
+        self._read_window()
+        window, place = self._window, self._place
+        assert window is not None  # noqa: S101
+        rows, chosen = self._held[int(window.row_group[place])]
+        made = _batch(self._opener.by_length, rows, torch.from_numpy(chosen[window.row[place]]))
+        if self._opener.row_valid:
+            num_rows = num_rows_of(made)
+            made[ROW_VALID] = torch.full((num_rows,), bool(window.valid[place]))
+        self._place += 1
         return made
 
     def _read_window(self) -> None:
@@ -217,14 +181,7 @@ class GroupedStream(Stream):
         is_enough = self._opener.has_single_windows and self._source.next_is_ready
         return self._num_taken < self.num_batches and is_enough
 
-    @property
-    def num_taken(self) -> int:
-        """Batches that `next` has returned."""
-        return self._num_taken
-
-    def close(self) -> None:
-        """Join the threads and give up what is in flight. Idempotent."""
-        self._source.close()
+    def _drop(self) -> None:
         self._held.clear()
 
 

@@ -38,12 +38,7 @@ class RowGroupLengths(NamedTuple):
 
     def place_of(self, row: int) -> str:
         """Return in words where a row is stored."""
-        manifest, row_group = self.manifest, self.row_group
-        stored = manifest.stored_rows(row_group, np.array([row]))[0]
-        return (
-            f"{manifest.files[manifest.row_group_file[row_group]]!r}, row group "
-            f"{manifest.row_group_in_file[row_group]}, row {stored}"
-        )
+        return self.manifest.place_of(self.row_group, row)
 
 
 @dataclass(frozen=True)

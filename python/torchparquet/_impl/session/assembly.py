@@ -28,11 +28,16 @@ from torchparquet._impl.reading.word_pass import WordPass
 from torchparquet._impl.rows.exclusions import Exclusions
 from torchparquet._impl.rows.filters import both
 from torchparquet._impl.rows.select_rows import RowArguments, select_rows
+from torchparquet._impl.sampling.policies import Policies, Sampling
+from torchparquet._impl.sampling.row_values import RowValues
+from torchparquet._impl.sampling.streams import SampledOpener
 from torchparquet._impl.sequences.by_length import group_rows
 from torchparquet._impl.sequences.length_pass import LengthPass, pack_rows
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.tables.sources import table_source
-from torchparquet.options import Ahead, ByLength, Pack
+from torchparquet.options import Ahead, Balanced, ByLength, Order, Pack, Weights
+
+_BATCHES_OF_BLOCK = 16
 
 
 def check_together(
@@ -41,15 +46,33 @@ def check_together(
     *,
     pack: Pack | None,
     by_length: ByLength | None,
+    sample: Balanced | Weights | None,
+    unique: str | None,
 ) -> None:
     """Check the options that exclude each other."""
     if pack is not None and not isinstance(pack, Pack):
         raise TypeError(f"pack must be a Pack or None, got {shown(pack)}")
+    if sample is not None and not isinstance(sample, Balanced | Weights):
+        raise TypeError(f"sample must be a Balanced, a Weights or None, got {shown(sample)}")
+    if unique is not None and not isinstance(unique, str):
+        raise TypeError(f"unique must be the name of a column or None, got {shown(unique)}")
     canonical = plan.order.canonical_world_size
     if plan.even == "dynamic":
         check_dynamic({"canonical_world_size": (canonical, None)})
     elif membership.ranks.store is not None:
         raise ValueError(f'Ranks(store=...) needs even="dynamic", got even={plan.even!r}')
+    if sample is not None or unique is not None:
+        _refuse_beside(
+            f"unique={unique!r}" if sample is None else f"sample={type(sample).__name__}(...)",
+            {
+                f"unique={unique!r}": sample is not None and unique is not None,
+                "batch_size=ByLength(...)": by_length is not None,
+                "batch_size=None": plan.batch_size is None,
+                "pack": pack is not None,
+                "order": plan.order != Order(),
+                'even="dynamic"': plan.even == "dynamic",
+            },
+        )
     if by_length is None:
         return
     excluded = {
@@ -58,9 +81,13 @@ def check_together(
         'even="pad"': plan.even == "pad",
         'even="dynamic"': plan.even == "dynamic",
     }
-    found = [name for name, is_given in excluded.items() if is_given]
+    _refuse_beside("batch_size=ByLength(...)", excluded)
+
+
+def _refuse_beside(name: str, excluded: Mapping[str, bool]) -> None:
+    found = [other for other, is_given in excluded.items() if is_given]
     if found:
-        raise ValueError(f"batch_size=ByLength(...) does not go with {', '.join(found)}")
+        raise ValueError(f"{name} does not go with {', '.join(found)}")
 
 
 @dataclass(frozen=True)
@@ -132,6 +159,31 @@ class Source:
         packed = pack_rows(length_pass, fields)
         return packed, packed
 
+    def sampled(
+        self, rows: StreamOpener, plan: PlanOptions, window: tuple[int, int] | None, of: Sampling
+    ) -> tuple[SampledOpener, PlanOptions]:
+        """Return what opens streams of samples, and how these are planned: blocks in order."""
+        values = RowValues(rows.manifest, rows.options, self.keys, self.storage)
+        policies = Policies(values, plan, _rows_of_block(rows, plan, window, of))
+        policy = policies.policy(of)
+        opener = SampledOpener(
+            rows=replace(rows, options=replace(rows.options, pin_memory=False), row_valid=False),
+            manifest=policies.manifest(policy),
+            policy=policy,
+            pins_for_device=rows.options.pin_memory is not False,
+            row_valid=rows.row_valid,
+        )
+        is_batch = isinstance(of, str)
+        return opener, replace(
+            plan,
+            batch_size=1 if is_batch else plan.batch_size,
+            drop_last=plan.drop_last and not is_batch,
+            shuffle=False,
+            shuffle_window=0,
+            window_rows=0,
+            rows_together=policy.together,
+        )
+
 
 def transforms_of(
     names: list[str],
@@ -187,6 +239,26 @@ def window_of_row_groups(
             f"batches are by length: {fitting} row groups do, got {window[0]}"
         )
     return window
+
+
+def _rows_of_block(
+    streams: StreamOpener, plan: PlanOptions, window: tuple[int, int] | None, of: Sampling
+) -> int:
+    """Return how many samples are chosen and permuted together: those of a window, if they fit."""
+    rows = streams.manifest.row_group_num_rows
+    num_chunks, wanted = (DEFAULT_WINDOW, 0) if window is None else window
+    if not plan.shuffle or window == (0, 0):
+        num_chunks, wanted = 1, 0
+    if not wanted:
+        wanted = num_chunks * -(-int(rows.sum()) // int(np.count_nonzero(rows)))
+    batch_rows = plan.batch_size or 1
+    if isinstance(of, str):
+        # With more batches, fewer keys are in a block more often than batches.
+        wanted = max(wanted, _BATCHES_OF_BLOCK * batch_rows)
+    memory = _window_memory(streams, batch_rows)
+    # A block is held while the next one is decoded, also by each of a few workers.
+    fitting = int(memory.max_memory_bytes / 8 / max(memory.bytes_per_row, 1.0))
+    return max(1, min(wanted, fitting))
 
 
 def make_planner(

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from torchparquet._impl.reading.function_stages import Surroundings
     from torchparquet._impl.reading.stream import Stream
     from torchparquet._impl.reading.streams import StreamOpener
+    from torchparquet._impl.sampling.streams import SampledOpener
     from torchparquet._impl.sequences.by_length import GroupedOpener
     from torchparquet._impl.session.planner import EpochPlanner
     from torchparquet._impl.session.rank_check import RankCheck
@@ -69,7 +70,7 @@ class DatasetSession(Session[Place]):
         membership: Membership,
         planner: EpochPlanner,
         rank_check: RankCheck,
-        streams: StreamOpener | GroupedOpener,
+        streams: StreamOpener | GroupedOpener | SampledOpener,
         *,
         num_epochs: int | None,
         transforms: Transforms | None,
@@ -318,8 +319,8 @@ class DatasetSession(Session[Place]):
         packed = self.streams.manifest.packed
         if packed is not None and packed.unit == "batch":
             raise ValueError(
-                "a data set with batch_size=ByLength(...) has no rows one by one, and no mix "
-                "within batches; give it a number of rows"
+                "a data set with batch_size=ByLength(...) or unique= has no rows one by one, and "
+                "no mix within batches; give it a number of rows, without unique="
             )
         if position.claims is not None:
             share = self.planner.present_plan(position).claimed(position.claims)

@@ -14,6 +14,8 @@ from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.metrics.read_totals import ReadTotals
 from torchparquet._impl.metrics.wait_ranges import shows_in_nvtx, wait_range
 from torchparquet._impl.reading.function_stages import Surroundings
+from torchparquet._impl.sampling.streams import SampledOpener
+from torchparquet._impl.sequences.delivered_rows import first_rows
 from torchparquet._impl.session.planner import Place
 from torchparquet._impl.session.provenance import batch_origin
 from torchparquet._impl.session.session_iterator import SessionIterator, Skipping
@@ -122,7 +124,7 @@ class Iteration(SessionIterator[Batch, Place]):
         text, opened_at = str(error), self._opened_at
         found = _ROW_OF_BATCH.search(text)
         packed = self._session.streams.manifest.packed
-        are_rows = packed is None or packed.unit != "batch"
+        are_rows = packed is None or packed.unit == "sequence"
         if found is None or opened_at is None or not are_rows:
             return error
         number, row = stream.reader.num_taken, int(found[1])
@@ -336,7 +338,12 @@ def origin_after(
     place = place._replace(steps=place.steps + num_after)
     shares = session.planner.shares(place, topology)
     at = place.epoch, place.steps_before + place.steps
-    return batch_origin(session.streams.manifest, shares, at, topology, row)
+    streams = session.streams
+    if isinstance(streams, SampledOpener):
+        (share,) = shares
+        return batch_origin(streams.rows.manifest, [streams.first_rows(share)], at, topology, row)
+    first = [first_rows(share, share.rows_of_first(1)) for share in shares]
+    return batch_origin(streams.manifest, first, at, topology, row)
 
 
 class SkippingIteration(Skipping[Place], Iteration):

@@ -8,28 +8,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torchparquet._impl.plan.plan_options import Int64Array
-from torchparquet._impl.sequences.delivered_rows import first_rows
 
 if TYPE_CHECKING:
     from torchparquet._impl.files.manifest import Manifest
     from torchparquet._impl.plan.plan_options import Topology
-    from torchparquet._impl.plan.share import Share
 
 _MAX_SHOWN = 8
 
 
 def batch_origin(
     manifest: Manifest,
-    shares: list[Share],
+    found: list[tuple[Int64Array, Int64Array]],
     at: tuple[int, int],
     topology: Topology,
     row: int | None = None,
 ) -> str:
-    """Return the origin of the first batch of shares, or of a row of it, on one line.
+    """Return the origin of a batch, or of a row of it, on one line.
 
+    `found` are the row groups and rows of what stands side by side in the batch.
     `at` is the epoch and the number of the batch, of this rank or worker, counted from 0.
     """
-    found = [first_rows(share, share.rows_of_first(1)) for share in shares]
     groups, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
     is_batch = manifest.packed is not None and manifest.packed.unit == "batch"
     if row is not None and not is_batch:

@@ -1,0 +1,132 @@
+"""Samples per second beside the plain read, and what planning batches of unique keys takes.
+
+    python bench/selected/sampling.py                  # both
+    python bench/selected/sampling.py --plan 100000000 # a plan of as many rows only
+
+Rows have 16 floats, a label that a tenth of them has, a weight and a user. An epoch of each kind is
+read in turn, page cache warm, two threads; medians. The plan is one of `unique=` for users drawn
+at random, without files: hashes of keys are there. Its memory is that beyond the hashes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from torchparquet import Balanced, ParquetDataset, Weights
+from torchparquet._impl.plan.order import split_mix
+from torchparquet._impl.plan.plan_options import PlanOptions
+from torchparquet._impl.sampling.policy import RowOrder
+from torchparquet._impl.sampling.unique import UniqueKeys, most_frequent
+
+_DIRECTORY = Path(__file__).resolve().parents[1] / "data"
+_ROW_GROUP = 131_072
+_ROWS_PER_USER = 50
+_BATCH_SIZE = 8192
+_PLANNED_BATCH = 65_536
+_KINDS: dict[str, dict[str, Any]] = {
+    "in file order": {},
+    "shuffled": {"shuffle": True},
+    "Balanced": {"shuffle": True, "sample": Balanced("label", {0: 1, 1: 1})},
+    "Balanced, as many samples as rows": {"shuffle": True},
+    "Weights": {"shuffle": True, "sample": Weights("weight")},
+    "unique": {"shuffle": True, "unique": "user"},
+}
+
+
+def _file(num_rows: int) -> Path:
+    path = _DIRECTORY / f"samples_{num_rows}.parquet"
+    if path.exists():
+        return path
+    _DIRECTORY.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(1)
+    columns: dict[str, Any] = {f"x{at}": rng.random(num_rows, dtype=np.float32) for at in range(16)}
+    columns["label"] = (rng.random(num_rows) < 0.1).astype(np.int64)
+    columns["weight"] = rng.random(num_rows) + 0.1
+    columns["user"] = rng.integers(0, num_rows // _ROWS_PER_USER, num_rows)
+    pq.write_table(pa.table(columns), path, row_group_size=_ROW_GROUP, compression="none")
+    return path
+
+
+def _read(num_rows: int, repeats: int) -> None:
+    path = _file(num_rows)
+    kinds = {name: dict(options) for name, options in _KINDS.items()}
+    whole = Balanced("label", {0: 1, 1: 1}, num_rows)
+    kinds["Balanced, as many samples as rows"]["sample"] = whole
+    made: dict[str, float] = {}
+    rates: dict[str, list[float]] = {name: [] for name in kinds}
+    datasets: dict[str, ParquetDataset] = {}
+    for name, options in kinds.items():
+        begin = time.perf_counter()
+        datasets[name] = ParquetDataset(
+            path, batch_size=_BATCH_SIZE, columns=["*"], num_threads=2, **options
+        )
+        made[name] = time.perf_counter() - begin
+    for _ in range(repeats):
+        for name, dataset in datasets.items():
+            begin, samples = time.perf_counter(), 0
+            for batch in dataset:
+                samples += len(batch["user"])
+            rates[name].append(samples / (time.perf_counter() - begin))
+    print("| an epoch | samples per second, millions | made in seconds |\n|---|---|---|")
+    for name, found in rates.items():
+        print(f"| {name} | {statistics.median(found) / 1e6:.2f} | {made[name]:.2f} |")
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _plan(num_rows: int) -> None:
+    rng = np.random.default_rng(2)
+    keys = np.empty(num_rows, np.uint64)
+    for begin in range(0, num_rows, 1 << 20):
+        part = keys[begin : begin + (1 << 20)]
+        part[:] = rng.integers(0, num_rows // _ROWS_PER_USER, len(part), dtype=np.uint64)
+        part[:] = split_mix(part)
+    before, start = _peak_bytes(), time.perf_counter()
+    most, _ = most_frequent(keys)
+    counted = time.perf_counter()
+    sizes = np.full(-(-num_rows // _ROW_GROUP), _ROW_GROUP)
+    sizes[-1] -= sizes.sum() - num_rows
+    order = RowOrder(sizes, PlanOptions(_PLANNED_BATCH, shuffle=True))
+    policy = UniqueKeys(order, keys, most, _PLANNED_BATCH, 16, drop_last=False)
+    moved = policy.num_moved(0)
+    planned = time.perf_counter()
+    twice = 0
+    for block, units in enumerate(policy.units.tolist()):
+        rows = policy.rows(0, block)
+        for batch in np.array_split(keys[rows], units) if units > 1 else [keys[rows]]:
+            twice += len(batch) - len(np.unique(batch))
+    per_row = (_peak_bytes() - before) / num_rows + keys.itemsize
+    print(
+        f"{num_rows:,} rows, the most frequent key {most} times, batches of {_PLANNED_BATCH:,}: "
+        f"counted in {counted - start:.1f} s, an epoch's exchange of rows in "
+        f"{planned - counted:.1f} s, {moved:,} rows moved ({moved / num_rows:.4%}), "
+        f"{twice} keys twice in a batch, {per_row:.1f} bytes a row at the peak, all blocks in "
+        f"{time.perf_counter() - planned:.1f} s with their check"
+    )
+
+
+def main() -> None:
+    """Measures what the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--plan", type=int, help="plan as many rows, and read nothing")
+    arguments = parser.parse_args()
+    if arguments.plan is None:
+        _read(arguments.rows, arguments.repeats)
+    _plan(arguments.plan or 100_000_000)
+
+
+if __name__ == "__main__":
+    main()

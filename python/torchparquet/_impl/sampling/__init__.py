@@ -1,0 +1,1 @@
+"""Samples: which rows an epoch has, how often, and in which order."""

@@ -1,0 +1,97 @@
+"""An epoch as samples, each the number of a row, in blocks that the plan deals like row groups."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from torchparquet._impl.native import window_order
+from torchparquet._impl.plan.order import epoch_order, philox
+from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
+
+# Parts of the counter, so that these random words differ from those of the plan.
+_ORDER, _OFFSETS = 4, 5
+
+
+@dataclass(frozen=True, eq=False)
+class RowOrder:
+    """The rows of all row groups, in an order of row groups that differs by epoch if shuffled.
+
+    Rows are numbered without those that are not selected. A place is an index into the order.
+    """
+
+    row_group_rows: Int64Array
+    options: PlanOptions
+
+    @property
+    def first_row(self) -> Int64Array:
+        """The number of the first row of each row group, int64 `[G]`."""
+        return np.cumsum(self.row_group_rows) - self.row_group_rows
+
+    def row_groups(self, epoch: int) -> Int64Array:
+        """Return the row groups in the order of an epoch, int64 `[G]`."""
+        return epoch_order(len(self.row_group_rows), replace(self.options, epoch=epoch))
+
+    def rows(self, row_groups: Int64Array) -> Int64Array:
+        """Return the numbers of all rows of row groups, in their order."""
+        sizes = self.row_group_rows[row_groups]
+        firsts = self.first_row[row_groups] - (np.cumsum(sizes) - sizes)
+        return np.repeat(firsts, sizes) + np.arange(int(sizes.sum()))
+
+    def rows_between(self, epoch: int, begin: int, end: int) -> Int64Array:
+        """Return the numbers of the rows at places `[begin, end)` of an epoch."""
+        order = self.row_groups(epoch)
+        ends = np.cumsum(self.row_group_rows[order])
+        first = int(np.searchsorted(ends, begin, side="right"))
+        stop = int(np.searchsorted(ends, end, side="left")) + 1
+        skipped = begin - int(ends[first] - self.row_group_rows[order[first]])
+        return self.rows(order[first:stop])[skipped : skipped + end - begin]
+
+    def word(self, epoch: int, place: int) -> int:
+        """Return a random word of a block; without `shuffle` the same in each epoch."""
+        of = replace(self.options, epoch=epoch if self.options.shuffle else 0)
+        return int(philox(of, place, 0, _ORDER).random_raw(1)[0])
+
+    def offset(self, epoch: int, of: int, bound: int) -> int:
+        """Return a random number below `bound`, another one in each epoch."""
+        word = philox(replace(self.options, epoch=epoch), of, 0, _OFFSETS).random_raw(1)[0]
+        return int(word) * bound >> 64
+
+    def permuted(self, rows: Int64Array, key: int) -> Int64Array:
+        """Return rows in a random order of a key; as they are without `shuffle`."""
+        return rows[window_order(key, len(rows))] if self.options.shuffle else rows
+
+
+class Policy(ABC):
+    """What the samples of an epoch are.
+
+    Attributes:
+        order: The rows that there are.
+        bounds: int64 `[b + 1]`, the first sample of each block, and the number of samples.
+        together: Samples that are dealt together: the bounds are multiples.
+        rows_of_unit: Samples of what the plan counts: 1, or those of a batch.
+        rules: What differs for other samples of the same rows, as JSON.
+    """
+
+    order: RowOrder
+    bounds: Int64Array
+    together = 1
+    rows_of_unit = 1
+    rules: list[Any]
+
+    @abstractmethod
+    def rows(self, epoch: int, block: int) -> Int64Array:
+        """Return the rows of a block in order, int64; the same in every process."""
+
+    @property
+    def units(self) -> Int64Array:
+        """What the plan counts in each block, int64 `[b]`."""
+        return -(-np.diff(self.bounds) // self.rows_of_unit)
+
+
+def equal_bounds(num_samples: int, block_rows: int) -> Int64Array:
+    """Return the bounds of blocks of one size; the last may be shorter."""
+    return np.append(np.arange(0, num_samples, block_rows, dtype=np.int64), num_samples)
