@@ -20,7 +20,7 @@ from torchparquet._impl.checks import (
     shown,
 )
 from torchparquet._impl.files.cache_file import write_to_disk
-from torchparquet._impl.sequences.by_length import GroupedOpener
+from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet._impl.statistics.column_pass import summarize
 from torchparquet._impl.statistics.summaries import MOST_DISTINCT, NUM_STEPS
 from torchparquet.dataset import ParquetDataset
@@ -338,7 +338,7 @@ def statistics_of(
             "processors, transform and Column(decode=)"
         )
     streams = session.streams
-    rows = streams.rows if isinstance(streams, GroupedOpener) else streams
+    rows = streams if isinstance(streams, StreamOpener) else streams.rows
     if rows.manifest.packed is not None:
         raise ValueError("statistics are of rows, which Pack turns into sequences; leave out pack")
     found = summarize(rows, words=words, max_words=max_words, sample=sample, advance=advance)
