@@ -42,6 +42,8 @@ WAYS: dict[str, dict[str, Any]] = {
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "ByLength": {"batch_size": ByLength("tokens", max_tokens=60)},
+    "cost": {"batch_size": ByLength("tokens", rows=16, cost="linear")},
+    "cost of batches": {"batch_size": ByLength("tokens", max_tokens=60, cost="linear")},
     "Pack": {"pack": Pack("tokens", length=16), "columns": ["tokens"]},
     "drop": {"even": "drop"},
     "pad": {"even": "pad"},
@@ -108,6 +110,7 @@ REFUSED = {
     ("ByLength", "pad"),
     ("ByLength", "Pack"),
     ("ByLength", "unbatched"),
+    ("cost of batches", "unbatched"),
     ("DataLoader", "device"),
     ("DataLoader", "dynamic"),
     ("DataLoader", "processes"),

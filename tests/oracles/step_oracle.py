@@ -32,19 +32,47 @@ def dealt_in_turns(order: Any, costs: Any, num_shares: int, size: int) -> Any:
     rows = {group: len(costs[group]) for group in order}
     mean = float(sum(map(sum, costs))) / sum(rows.values())
     excess = {group: float(sum(costs[group])) - rows[group] * mean for group in order}
+    hole = len(costs)
     block = max(1, round(size * len(order) / sum(rows.values()))) * num_shares
     found: list[int] = []
     for begin in range(0, len(order), block):
         own = sorted(order[begin : begin + block], key=lambda group: -excess[group])
-        totals = [0.0] * num_shares
+        totals, turns = [0.0] * num_shares, []
         for at in range(0, len(own), num_shares):
-            turn = [len(costs)] * num_shares
+            turn = [hole] * num_shares
             by_total = sorted(range(num_shares), key=totals.__getitem__)
             for share, group in zip(by_total, own[at : at + num_shares], strict=False):
                 turn[share] = group
                 totals[share] += excess[group]
-            found += turn
+            turns.append(turn)
+        swap([turn for turn in turns if hole not in turn], totals, excess)
+        found += [group for turn in turns for group in turn]
     return found
+
+
+def swap(turns: Any, totals: list[float], excess: Any) -> None:
+    """Swap row groups of the costliest share and the cheapest one, and of those between."""
+    for _ in range(16):
+        by_total = sorted(range(len(totals)), key=lambda share: -totals[share])
+        num_better = 0
+        for most, least in zip(by_total[: len(by_total) // 2], by_total[::-1], strict=False):
+            wanted = (totals[most] - totals[least]) / 2
+            choices = [
+                (abs(excess[given[most]] - excess[taken[least]] - wanted), number, other)
+                for number, given in enumerate(turns)
+                for other, taken in enumerate(turns)
+            ]
+            if not choices or min(choices)[0] >= wanted:
+                continue
+            _, number, other = min(choices)
+            given, taken = turns[number], turns[other]
+            amount = excess[given[most]] - excess[taken[least]]
+            given[most], taken[least] = taken[least], given[most]
+            totals[most] -= amount
+            totals[least] += amount
+            num_better += 1
+        if not num_better:
+            return
 
 
 def level_of(leading: Any, total: float) -> tuple[int, float]:

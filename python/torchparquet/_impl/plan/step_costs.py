@@ -25,6 +25,10 @@ Float64Array = NDArray[np.float64]
 _TURNS = 8
 # What the costs of rows that are sorted differ by at most, as a part of them.
 _NOISE = 1 / 16
+# Units of a share that may be swapped, and how often shares swap one.
+_MOST_SWAPPED, _SWAPS = 32, 16
+# Rows whose costs are added up at once: as many wider numbers are held.
+_SUMMED_ROWS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +57,14 @@ class RowCosts:
         begin = self.first[ranges.row_group] + ranges.row_begin
         filled = np.flatnonzero(ranges.num_rows)
         filled = filled[np.argsort(begin[filled])]
-        # Every other sum is of the rows between two ranges.
-        bounds = np.stack([begin, begin + ranges.num_rows], axis=1)[filled].ravel()
-        bounds = bounds[: len(bounds) - (bounds[-1:] == len(self.of_row)).sum()]
-        if len(filled):
-            found[filled] = np.add.reduceat(self.of_row, bounds, dtype=np.int64)[::2]
+        of_part = np.cumsum(np.diff(begin[filled] // _SUMMED_ROWS, prepend=-1) != 0)
+        for some in np.split(filled, np.flatnonzero(np.diff(of_part)) + 1):
+            # Every other sum is of the rows between two ranges.
+            bounds = np.stack([begin, begin + ranges.num_rows], axis=1)[some].ravel()
+            rows = self.of_row[bounds[:1].sum() : bounds[-1:].sum()]
+            if len(some):
+                bounds = bounds[:-1] - bounds[0]
+                found[some] = np.add.reduceat(rows, bounds, dtype=np.int64)[::2]
         return found
 
 
@@ -82,7 +89,7 @@ def evened_order(
 
     The first units keep their order, and fill whole turns. Of the rest, those of about a slot are
     sorted by what they cost more than so many rows do on the average. Each turn takes the next of
-    them, the costliest for the share that has cost least.
+    them, the costliest for the share that has cost least. Then shares swap units.
     """
     rest = units.pick(slice(num_first, None))
     rows, count = rest.num_rows, len(rest.num_rows)
@@ -96,16 +103,43 @@ def evened_order(
     for begin in range(0, count, block):
         own = excess[begin : begin + block]
         order = np.argsort(-own, kind="stable") + begin
-        total = np.zeros(num_shares)
-        for at in range(0, len(own), num_shares):
-            dealt = order[at : at + num_shares]
-            turn = np.full(num_shares, len(units.num_rows))
-            least = np.argsort(total, kind="stable")[: len(dealt)]
-            turn[least] = dealt + num_first
-            total[least] += excess[dealt]
-            turns.append(turn)
+        total, dealt = np.zeros(num_shares), np.full((-(-len(own) // num_shares), num_shares), -1)
+        for turn, at in zip(dealt, range(0, len(own), num_shares), strict=True):
+            some = order[at : at + num_shares]
+            least = np.argsort(total, kind="stable")[: len(some)]
+            turn[least] = some
+            total[least] += excess[some]
+        num_full = len(own) // num_shares
+        _swap(dealt[:num_full], total, excess)
+        turns.append(np.where(dealt < 0, len(units.num_rows), dealt + num_first).ravel())
     hole = Ranges.whole(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
     return units.then(hole).pick(np.concatenate(turns))
+
+
+def _swap(dealt: Int64Array, total: Float64Array, excess: Float64Array) -> None:
+    """Swap units, dealt in turns `[K, S]`, so that the totals of shares `[S]` become more equal.
+
+    The share that costs most swaps with the one that costs least, the next with the next, and so
+    on, those units of which the swap leaves the smallest difference.
+    """
+    some = dealt[:: -(-len(dealt) // _MOST_SWAPPED) or 1]
+    half, width = len(total) // 2, len(some)
+    for _ in range(_SWAPS if half and width else 0):
+        by_total = np.argsort(-total, kind="stable")
+        most, least = by_total[:half], by_total[::-1][:half]
+        wanted = (total[most] - total[least]) / 2
+        moved = excess[some[:, most].T][:, :, np.newaxis] - excess[some[:, least].T][:, np.newaxis]
+        missed = np.abs(moved - wanted[:, np.newaxis, np.newaxis]).reshape(half, -1)
+        best = missed.argmin(axis=1)
+        better = np.flatnonzero(missed[np.arange(half), best] < wanted)
+        if not len(better):
+            return
+        given, taken = np.divmod(best[better], width)
+        most, least = most[better], least[better]
+        amount = moved[better, given, taken]
+        some[given, most], some[taken, least] = some[taken, least], some[given, most]
+        total[most] -= amount
+        total[least] += amount
 
 
 def step_targets(
