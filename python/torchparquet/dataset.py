@@ -293,6 +293,9 @@ class ParquetDataset(SessionDataset[Batch]):
         )
         streams: StreamOpener | GroupedOpener | DealtOpener = row_streams
         pins_for_device = pin_memory is not False
+        if by_length is not None and by_length.cost is not None:
+            # A function is not needed any more, and need not be picklable.
+            by_length = replace(by_length, cost="linear")
         if by_length is not None and by_length.rows is not None:
             streams = DealtOpener(row_streams, by_length, pins_for_device)
         elif by_length is not None:

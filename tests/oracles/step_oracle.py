@@ -23,7 +23,7 @@ def quantized(costs: Any) -> Any:
 
 def slot_size(row_group_rows: Any, options: Any) -> int:
     batch = options.batch_size
-    rows: int = min(options.shuffle_window * max(row_group_rows), sum(row_group_rows))
+    rows = sum(sorted(row_group_rows)[-options.shuffle_window :])
     return int(max(rows // batch * batch, batch))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -22,7 +23,9 @@ from tests.oracles.step_oracle import expected_shares, quantized
 from tests.sequences.test_by_length import write
 from torchparquet import (
     ByLength,
+    Column,
     Jagged,
+    ListLengthError,
     Order,
     Pack,
     ParquetDataset,
@@ -361,6 +364,38 @@ def test_a_row_that_costs_more_than_all_others_is_named(
     with pytest.warns(UserWarning, match="of length 1000, costs more than all others together"):
         dataset = ParquetDataset(tmp_path, batch_size=by_length, shuffle=True)
     assert sorted(row for batch in dataset for row in batch["label"].tolist()) == list(range(6))
+
+
+def test_repeats_are_marked_rows_counted_and_functions_left_behind(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", [[1, 2, 3], [4, 5]])
+    by_length = ByLength("tokens", rows=2, cost=lambda lengths: lengths + 1)
+    ranks = [
+        ParquetDataset(tmp_path, batch_size=by_length, shuffle=True, rank=rank, world_size=2)
+        for rank in range(2)
+    ]
+    copies = [pickle.loads(pickle.dumps(rank)).marking_repeats() for rank in ranks]
+    valid: list[int] = []
+    for rank, copied in zip(ranks, copies, strict=True):
+        for plain, batch in zip(rank, copied, strict=True):
+            assert torch.equal(plain["label"], batch["label"])
+            valid += batch["label"][batch["row.valid"]].tolist()
+        metrics = rank.metrics()
+        assert (metrics.batches, metrics.rows) == (2, 3)
+    assert sorted(valid) == list(range(5))
+
+
+def test_the_row_of_an_error_is_named(tmp_path: Path) -> None:
+    weights = [[0.5] * (2 if row == 33 else 3) for row in range(50)]
+    table = pa.table({"tokens": [[1, 2, 3]] * 50, "w": weights})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=20)
+    dataset = ParquetDataset(
+        tmp_path,
+        batch_size=ByLength("tokens", rows=2, cost="linear"),
+        columns={"tokens": "tokens", "k": Column(["tokens"], weights=["w"])},
+        shuffle=True,
+    )
+    with pytest.raises(ListLengthError, match=r"2 weights for 3 .*, row group 1, row 13\b"):
+        list(dataset)
 
 
 def test_a_function_sees_lengths_that_it_may_change(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from torchparquet._impl.plan.plan_options import ANY_CHUNKS, Int64Array, PlanOptions
+from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
 from torchparquet._impl.plan.ranges import Ranges
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ class RowCosts:
 
 
 def slot_rows(row_group_rows: Int64Array, options: PlanOptions) -> int:
-    """Return the rows of a slot of each share: whole batches, of at least one."""
+    """Return the rows of a slot of each share: as the largest row groups, in whole batches."""
     chunks, bound = options.shuffle_window, options.window_rows
-    rows = bound if chunks == ANY_CHUNKS else chunks * int(row_group_rows.max())
-    rows = min(rows, bound or rows, max(int(row_group_rows.sum()), 1))
+    rows = int(np.sort(row_group_rows)[-chunks:].sum())
+    rows = min(rows, bound or rows)
     batch_rows = options.share_batch_size or 1
     return max(rows - rows % batch_rows, batch_rows)
 
