@@ -39,6 +39,7 @@ from torchparquet._impl.rows.select_rows import RowArguments
 from torchparquet._impl.rows.splits import SplitArgument
 from torchparquet._impl.sampling.streams import SampledOpener
 from torchparquet._impl.sequences.by_length import GroupedOpener
+from torchparquet._impl.sequences.dealt_rows import DealtOpener
 from torchparquet._impl.session.assembly import (
     Source,
     check_together,
@@ -133,8 +134,8 @@ class ParquetDataset(SessionDataset[Batch]):
                 a streaming data set of Hugging Face. Tables in memory are encoded once, as 64 row
                 groups; writable buffers are copied. Data in memory is pickled with the data set.
             batch_size: Rows per batch and rank; None for one batch per row group, which
-                `even="split"` may cut. Or a `ByLength`, for batches of rows of similar length,
-                which count as rows for all other arguments.
+                `even="split"` may cut. Or a `ByLength`: for batches of rows of similar length,
+                which count as rows for all other arguments; or for steps of equal cost.
             columns: Names to read; or a mapping from output name to a source name, a list of
                 them (one `[B, F]` tensor) or a `Column`, whose source is by default its key. `"*"`
                 stands for all columns that are not named: `["*", Column("age", nulls=0)]`. None
@@ -241,7 +242,7 @@ class ParquetDataset(SessionDataset[Batch]):
         window = requested_window(shuffle_window)
         window_chunks, window_rows = window or (0, 0)
         plan = PlanOptions(
-            batch_size=1 if isinstance(batch_size, ByLength) else batch_size,
+            batch_size=(batch_size.rows or 1) if isinstance(batch_size, ByLength) else batch_size,
             shuffle=shuffle,
             seed=seed,
             even=even,
@@ -256,7 +257,13 @@ class ParquetDataset(SessionDataset[Batch]):
         limit_steps = optional_int("limit_steps", limit_steps, 1, 2**31)
         checked_bool("row_ids", row_ids)
         check_together(
-            plan, membership, pack=pack, by_length=by_length, sample=sample, unique=unique
+            plan,
+            membership,
+            pack=pack,
+            by_length=by_length,
+            sample=sample,
+            unique=unique,
+            window=window,
         )
         ahead = transform if isinstance(transform, Ahead) else None
         function = transform.function if isinstance(transform, Ahead) else transform
@@ -283,7 +290,7 @@ class ParquetDataset(SessionDataset[Batch]):
         manifest = source.open(with_sizes=by_bytes)
         find_words = source.word_pass(manifest, reading).find
         fields = resolve_columns(columns, manifest, nulls, pack, find_words)
-        read, samples = source.samples(manifest, fields, reading, by_length or pack)
+        read, samples, costs = source.samples(manifest, fields, reading, by_length or pack)
         row_group_bytes = None
         if by_bytes:
             names = {name for field in fields for name in field.sources}
@@ -299,25 +306,43 @@ class ParquetDataset(SessionDataset[Batch]):
             keys=source.keys,
             device=parsed_device(device),
         )
-        streams: StreamOpener | GroupedOpener | SampledOpener = row_streams
+        streams: StreamOpener | GroupedOpener | DealtOpener | SampledOpener = row_streams
         if sample is not None or unique is not None:
             streams, plan = source.sampled(row_streams, plan, window, sample or unique or "")
             samples, window = streams.manifest, None
-        if by_length is not None:
-            window = window_of_row_groups(row_streams, plan, window)
+        pins_for_device = pin_memory is not False
+        if by_length is not None and by_length.cost is not None:
+            # A function is not needed any more, and need not be picklable.
+            by_length = replace(by_length, cost="linear")
+        if by_length is not None and by_length.rows is not None:
+            streams = DealtOpener(
+                rows=replace(row_streams, row_valid=False),
+                manifest=samples,
+                by_length=by_length,
+                pins_for_device=pins_for_device,
+                row_valid=row_streams.row_valid,
+            )
+        elif by_length is not None:
+            window = window_of_row_groups(
+                row_streams, plan, window, num_cut=2 * (costs is not None)
+            )
             streams = GroupedOpener(
                 rows=row_streams,
                 manifest=samples,
                 by_length=by_length,
                 has_single_windows=window in (None, (0, 0), (1, 0)),
-                pins_for_device=pin_memory is not False,
+                pins_for_device=pins_for_device,
             )
-        planner = make_planner(samples, row_streams, plan, window, limit_steps, row_group_bytes)
+        planner = make_planner(
+            samples, row_streams, plan, window, limit_steps, row_group_bytes, costs
+        )
         decoders = decoders_of(columns)
         transforms = transforms_of(streams.names, decoders, processors, function)
         if ahead is not None and transforms is None:
             raise ValueError("Ahead needs functions: its own, processors, or Column(decode=)")
-        compared = {"num_epochs": num_epochs, "row_ids": row_ids}
+        compared: dict[str, Any] = {"num_epochs": num_epochs, "row_ids": row_ids}
+        if costs is not None:
+            compared["cost"] = costs.digest
         self._session = DatasetSession(
             membership=membership,
             planner=planner,

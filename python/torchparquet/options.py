@@ -30,6 +30,8 @@ Balance = Literal["rows", "bytes"]
 Strategy = Literal["concat", "split", "best_fit"]
 Boundaries = Literal["tokens", "cu_seqlens", "both", "none"]
 Number = int | float | bool
+# The cost of rows by their lengths: a word, a and b of aL + bL², or a function on int64 `[n]`.
+Cost = Literal["linear"] | tuple[float, float] | Callable[[Any], Any]
 _MAX = 2**31
 
 
@@ -228,17 +230,20 @@ class Pack:
 
 @dataclass(frozen=True)
 class ByLength:
-    """A `batch_size` that varies: a batch has rows of one row group with lists of similar length.
+    """A `batch_size` by the lengths of lists: batches of similar rows, or steps of equal cost.
 
-    Each row group is cut into batches by itself, and always in the same way; `shuffle` permutes
-    batches. Shares, shuffle windows, lengths and states count batches. Give either `max_tokens`, or
-    `bucket_boundaries` and `bucket_batch_sizes`.
+    With `max_tokens`, or `bucket_boundaries` and `bucket_batch_sizes`, a batch has rows of one row
+    group with lists of similar length. Each row group is cut into batches by itself, and always in
+    the same way; `shuffle` permutes batches. Shares, shuffle windows, lengths and states count
+    batches. A list column in `padding` becomes a tensor ``[B, L]``, padded to the longest list of
+    the batch. ``"<column>.length"``, int64 ``[B]``, has the lengths.
 
-    A list column in `padding` becomes a tensor ``[B, L]``, padded to the longest list of the batch.
-    ``"<column>.length"``, int64 ``[B]``, has the lengths.
+    With `rows` and `cost`, batches are those of ``batch_size=rows``, lists included: shares,
+    windows, lengths and states count rows. Each rank deals the rows of a shuffle window into its
+    steps so that step k costs about the same on all ranks.
 
     Attributes:
-        column: The list column whose lengths count. It is padded.
+        column: The list column whose lengths count. It is padded, but not with `rows`.
         max_tokens: The most entries, padding included, of a batch's ``[B, L]`` tensor of this
             column. Rows are sorted by length, and batches filled up. A longer row raises.
         bucket_boundaries: Lengths, ascending: rows below the first share batches, then those below
@@ -246,7 +251,15 @@ class ByLength:
         bucket_batch_sizes: Rows of a batch, for each of the buckets, one more than boundaries.
         max_rows: With `max_tokens`, the most rows of a batch; None for no limit.
         padding: The value of padding: a number for `column`, or a dict from list column to number.
+            None for 0.
         multiple_of: L is rounded up to a multiple of this, within `max_tokens`.
+        rows: Rows of every batch, with `cost`.
+        cost: What makes steps costly; it needs ``shuffle=True``. ``"linear"``: a row of length L
+            costs L. A pair (a, b): it costs aL + bL². Or a function from lengths, int64 ``[n]``, to
+            costs ``[n]``, finite and not negative, each of its own length alone. A batch costs as
+            much as its rows; with padding, as if all rows had the padded length. Windows are of
+            equally many rows on all ranks, and row groups are dealt so that windows cost about the
+            same. None to leave the steps to chance.
     """
 
     column: str
@@ -254,27 +267,32 @@ class ByLength:
     bucket_boundaries: Sequence[int] | None = None
     bucket_batch_sizes: Sequence[int] | None = None
     max_rows: int | None = None
-    padding: Number | Mapping[str, Number] = 0
+    padding: Number | Mapping[str, Number] | None = None
     multiple_of: int = 1
+    rows: int | None = None
+    cost: Cost | None = None
 
     def __post_init__(self) -> None:
         """Check the arguments and give them one form."""
         if not isinstance(self.column, str):
             raise TypeError(f"column must be a str; got {self.column!r}")
-        for name in ("max_tokens", "max_rows"):
+        for name in ("max_tokens", "max_rows", "rows"):
             set_checked(self, **{name: optional_int(name, getattr(self, name), 1, _MAX)})
         set_checked(self, multiple_of=checked_int("multiple_of", self.multiple_of, 1, _MAX))
         for name in ("bucket_boundaries", "bucket_batch_sizes"):
             if (values := getattr(self, name)) is not None:
                 set_checked(self, **{name: tuple(checked_int(name, v, 1, _MAX) for v in values)})
-        given: Any = self.padding
+        self._check_cost()
+        given: Any = 0 if self.padding is None else self.padding
         named = dict(given) if isinstance(given, tuple | Mapping) else {self.column: given}
-        set_checked(self, padding=_pairs("padding", {self.column: 0} | named, given))
+        padded = {} if self.rows else {self.column: 0} | named
+        set_checked(self, padding=_pairs("padding", padded, given))
         boundaries, sizes = self.bucket_boundaries, self.bucket_batch_sizes
-        if (self.max_tokens is None) == (boundaries is None):
+        ways = [self.max_tokens, boundaries, self.rows]
+        if sum(way is not None for way in ways) != 1:
             raise ValueError(
-                "ByLength needs either max_tokens or bucket_boundaries; got "
-                f"max_tokens={self.max_tokens}, bucket_boundaries={boundaries}"
+                "ByLength needs either max_tokens or bucket_boundaries, or rows and cost; got "
+                f"max_tokens={self.max_tokens}, bucket_boundaries={boundaries}, rows={self.rows}"
             )
         if (boundaries is None) != (sizes is None) or len(sizes or ()) != len(boundaries or ()) + (
             boundaries is not None
@@ -288,10 +306,38 @@ class ByLength:
         if self.max_tokens is None and self.max_rows is not None:
             raise ValueError(f"max_rows goes with max_tokens; got max_rows={self.max_rows}")
 
+    def _check_cost(self) -> None:
+        cost: Any = self.cost
+        if isinstance(cost, list | tuple):
+            numbers = tuple(map(plain_number, cost))
+            if len(numbers) != 2 or not all(
+                isinstance(number, Number) and 0 <= number < math.inf for number in numbers
+            ):
+                raise ValueError(
+                    f"a cost of aL + bL² needs two numbers, finite and not negative; got {cost!r}"
+                )
+            set_checked(self, cost=numbers)
+        elif not (cost is None or cost == "linear" or callable(cost)):
+            raise ValueError(
+                f'cost must be "linear", a pair (a, b) or a function of lengths; got {shown(cost)}'
+            )
+        if self.rows is None:
+            return
+        if cost is None:
+            raise ValueError(
+                f"rows needs cost=; without it, give the data set batch_size={self.rows}"
+            )
+        given: Any = self.padding  # () in a copy
+        if given not in (None, ()) or self.multiple_of != 1:
+            raise ValueError(
+                "padding and multiple_of do not go with rows, whose lists are not padded: "
+                "to_padded() pads those of a batch"
+            )
+
     @property
     def padding_of(self) -> dict[str, Number]:
         """The value of padding of each column that is padded."""
-        return dict(self.padding)  # type: ignore[arg-type]
+        return dict(self.padding or ())  # type: ignore[arg-type]
 
 
 def _pairs(

@@ -52,6 +52,8 @@ WAYS: dict[str, dict[str, Any]] = {
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "ByLength": {"batch_size": ByLength("tokens", max_tokens=60)},
+    "cost": {"batch_size": ByLength("tokens", rows=16, cost="linear")},
+    "max_tokens": {"batch_size": ByLength("tokens", max_tokens=60, cost="linear")},
     "Pack": {"pack": Pack("tokens", length=16), "columns": ["tokens"]},
     "Weights": {"sample": Weights(np.arange(1, NUM_ROWS + 1))},
     "unique": {"unique": "key"},
@@ -121,6 +123,7 @@ REFUSED = {
     ("ByLength", "Pack"),
     ("ByLength", "unbatched"),
     ("unique", "unbatched"),
+    ("max_tokens", "unbatched"),
     ("DataLoader", "device"),
     ("DataLoader", "dynamic"),
     ("DataLoader", "processes"),

@@ -32,7 +32,7 @@ _PARTS = {
     "pack": ("pack_length", "pack_strategy", "pack_separator"),
     "by_length": (
         *("max_tokens", "max_rows", "multiple_of"),
-        *("bucket_boundaries", "bucket_batch_sizes"),
+        *("bucket_boundaries", "bucket_batch_sizes", "cost"),
     ),
     "balanced": ("proportion",),
 }
@@ -62,11 +62,14 @@ class Data:
                     raise click.UsageError(f"{needing} needs {needed} NAME")
             parts[whole] = {name.removeprefix("pack_"): order.pop(name) for name in names}
         by_length, packed = order.pop("by_length"), order.pop("pack")
+        of_length = parts["by_length"]
         if by_length and _is_given("batch_size"):
-            raise click.UsageError(
-                "--by-length does not go with --batch-size: give --max-tokens, or "
-                "--bucket-boundaries and --bucket-batch-sizes"
-            )
+            if of_length["cost"] is None:
+                raise click.UsageError(
+                    "--by-length does not go with --batch-size: give --max-tokens, or "
+                    "--bucket-boundaries and --bucket-batch-sizes, or --cost too"
+                )
+            of_length["rows"] = batch_size
         balanced, weights = order.pop("balanced"), order.pop("weights")
         if balanced and weights:
             raise click.UsageError("--balanced does not go with --weights: give one of them")
@@ -79,7 +82,7 @@ class Data:
         columns = None if packed else list(self.columns) or readable_columns(self.manifest())
         return ParquetDataset(
             self.paths,
-            batch_size=ByLength(by_length, **parts["by_length"]) if by_length else batch_size,
+            batch_size=ByLength(by_length, **of_length) if by_length else batch_size,
             columns=columns,
             pack=Pack(packed, **parts["pack"]) if packed else None,
             sample=sample,
@@ -146,6 +149,16 @@ def _proportions(texts: tuple[str, ...]) -> list[tuple[Any, float]]:
         is_plain = value in ("true", "false") or value.removeprefix("-").isdecimal()
         found.append((json.loads(value) if is_plain else value, float(part)))
     return found
+
+
+def _cost(text: str) -> Any:
+    if text == "linear":
+        return text
+    try:
+        a, b = map(float, text.split(","))
+    except ValueError:
+        raise ValueError(f"it must be linear, or A,B such as 1,0.002, got {text!r}") from None
+    return a, b
 
 
 option = partial(click.option, show_default=True)
@@ -259,6 +272,13 @@ _DATASET_OPTIONS = (
     ),
     number_option(
         "--multiple-of", default=1, help="Batches by length are padded to a multiple of this."
+    ),
+    parsed_option(
+        "--cost",
+        "linear|A,B",
+        "Give steps of batches by length, or of --batch-size rows, equal cost: a row of length L "
+        "costs L, or AL + BL².",
+        _cost,
     ),
     click.option(
         "--balanced",

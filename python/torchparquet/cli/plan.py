@@ -11,8 +11,10 @@ from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import ANY_CHUNKS
 from torchparquet._impl.plan.share import Share
+from torchparquet._impl.plan.step_costs import RowCosts
 from torchparquet._impl.ranks.distribution import per_rank, prorated
 from torchparquet._impl.sequences.delivered_rows import first_windows
+from torchparquet._impl.sequences.row_costs import costs_of_steps
 from torchparquet.cli import arguments
 from torchparquet.cli.arguments import Data
 from torchparquet.cli.screen import Panel, counted, draw, several, show_table, size
@@ -65,6 +67,13 @@ def _show(console: Console, report: dict[str, Any]) -> None:
         f"of the {units} move {mixing['rows_travelled']:,} places or more from the order of files "
         f"(first {mixing['rows_looked_at']:,} {units} of rank 0)"
     )
+    if "costs" in report:
+        costs = report["costs"]
+        console.print(
+            f"cost: the costliest of {counted(costs['shares'], 'share')} costs "
+            f"{costs['median']:.3f} of the mean in the median step, and at most "
+            f"{costs['p99']:.3f} in 99% of {counted(costs['steps'], 'step')}"
+        )
 
 
 def _unit_of(report: dict[str, Any]) -> str:
@@ -109,6 +118,8 @@ def command(
             "unit": packed.unit,
             "places": int(packed.num_places.sum()),
         }
+    if plan.row_costs is not None:
+        report["costs"] = _evenness(plan, plan.row_costs)
     if plot is not None:
         ranks, units = report["ranks"], several(_unit_of(report))
         panels = [
@@ -137,6 +148,17 @@ def _mixing(share: Share) -> dict[str, Any]:
         "rows_travelled": int(np.median(travelled)) if looked_at else 0,
         "rows_looked_at": looked_at,
     }
+
+
+def _evenness(plan: EpochPlan, of_rows: RowCosts) -> dict[str, Any]:
+    """Compare the costs of steps among shares, on the first window of as many as take seconds."""
+    windows = plan.share(0).windows
+    num_rows = 0 if windows is None else int(windows.num_rows[0])
+    shares = range(min(plan.num_shares, max(2, _MAX_SAMPLED_ROWS // max(num_rows, 1))))
+    costs = costs_of_steps(plan, of_rows, shares, num_rows // (plan.options.share_batch_size or 1))
+    excess = costs.max(axis=0) / np.maximum(costs.mean(axis=0), 1)
+    median, most = np.quantile(excess, (0.5, 0.99)).tolist() if costs.size else (1.0, 1.0)
+    return {"shares": len(shares), "steps": costs.shape[1], "median": median, "p99": most}
 
 
 def _ranks(manifest: Manifest, plan: EpochPlan) -> list[dict[str, Any]]:

@@ -204,6 +204,10 @@ def _states_in(value: object) -> Iterator[dict[str, Any]]:
 
 def _options_of(state: State, order: Mapping[str, Any]) -> PlanOptions:
     """Return the options by which a state's epoch was planned; legs have those of the worlds."""
+    if "cost" in order:
+        raise ValueError(
+            "the state is of ByLength(cost=...), whose order also follows from lengths"
+        )
     try:
         return PlanOptions(
             batch_size=None,
@@ -224,7 +228,7 @@ def _manifest(
     rows = RowArguments(filters=filters, excluding=excluding)
     source = Source(list(data.paths), rows, None, data.storage, None)
     manifest = source.open(with_sizes=value["order"]["balance"] == "bytes")
-    differences = other_data(value, identity_of(manifest, (), PlanOptions(1)))
+    differences = other_data(value, identity_of(manifest, (), PlanOptions(1), None))
     if differences:
         raise ValueError(
             f"the state is not of this data: {differences[0]}; give its rows too, by --filter or "

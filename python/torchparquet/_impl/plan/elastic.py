@@ -12,6 +12,7 @@ from torchparquet._impl.plan.epoch_plan import EpochPlan, Remains
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions, Topology
 from torchparquet._impl.plan.ranges import Ranges
 from torchparquet._impl.plan.share import WindowRemainder
+from torchparquet._impl.plan.step_costs import RowCosts
 
 
 class Leg(NamedTuple):
@@ -40,6 +41,7 @@ def plan_leg(
     legs: Sequence[Leg],
     *,
     row_group_bytes: Int64Array | None = None,
+    row_costs: RowCosts | None = None,
 ) -> EpochPlan | None:
     """Return the plan of the last of `legs`, after what the others delivered."""
     remains = None
@@ -53,7 +55,13 @@ def plan_leg(
             batch_size=leg.batch_size,
             leg=number,
         )
-        plan = EpochPlan(row_group_rows, world, remains=remains, row_group_bytes=row_group_bytes)
+        plan = EpochPlan(
+            row_group_rows,
+            world,
+            remains=remains,
+            row_group_bytes=row_group_bytes,
+            row_costs=row_costs,
+        )
         if number + 1 < len(legs):
             remains = remaining(plan, leg.num_steps, leg.num_rows)
     return plan
@@ -140,7 +148,8 @@ def remaining(plan: EpochPlan, num_steps: int, num_rows: int = 0) -> Remains:
         gone.append(begun.rows(0, taken) if is_old else begun)
         if begun.valid[0] and not is_old:
             key, end = int(share.windows.key[window]), int(share.windows.end[window])
-            remainders.append(WindowRemainder(begun, key, taken, end))
+            dealt = share.windows.steps[window]
+            remainders.append(WindowRemainder(begun, key, taken, end, dealt))
     left = subtract(plan.units, Ranges.joined(gone))
     # Remainders that an earlier world has left stay remainders, with fewer positions.
     is_remainder = left.row_group >= len(plan.row_group_rows)

@@ -11,10 +11,12 @@ chunks any share is dealt, `[n]` the chunks of one share. Every count and offset
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from torchparquet._impl.checks import checked_int
 from torchparquet._impl.plan.claims import Claims
@@ -28,6 +30,15 @@ from torchparquet._impl.plan.share import (
     lay_out,
     window_keys,
     window_starts,
+)
+from torchparquet._impl.plan.step_costs import (
+    Float64Array,
+    RowCosts,
+    WindowSteps,
+    evened_order,
+    longest_unit,
+    slot_rows,
+    step_targets,
 )
 
 
@@ -81,11 +92,15 @@ class EpochPlan:
         *,
         remains: Remains | None = None,
         row_group_bytes: Int64Array | None = None,
+        row_costs: RowCosts | None = None,
     ) -> None:
         """Plan an epoch."""
         options.check_world()
         self.row_group_rows = _checked_rows(row_group_rows)
         self.row_group_bytes = row_group_bytes
+        self.row_costs = row_costs
+        self._slot_rows = 0 if row_costs is None else slot_rows(self.row_group_rows, options)
+        self._targets: dict[int, Float64Array | None] = {}  # of the latest slot
         self.options = options
         self.num_shares = options.num_shares
         self.remainders = () if remains is None else remains.remainders
@@ -109,11 +124,17 @@ class EpochPlan:
         rows, options = self.row_group_rows, self.options
         units = Ranges.whole(np.arange(len(rows), dtype=np.int64), rows)
         if options.cuts_row_groups:
-            units = units.cut_longer_than(options.window_rows)
+            bound = longest_unit(self._slot_rows) if self._slot_rows else options.window_rows
+            units = units.cut_longer_than(bound)
         return units.pick(epoch_order(len(units.num_rows), options))
 
     def _in_turns(self) -> Ranges:
         """Return the units in an order that deals position `i` to share `i % num_shares`."""
+        if self.row_costs is not None:
+            num_first = int((self.units.row_group >= len(self.row_group_rows)).sum())
+            return evened_order(
+                self.units, self.row_costs, self.num_shares, self._slot_rows, num_first
+            )
         if self.options.order.balance == "rows":
             return self.units
         costs = self.row_group_bytes
@@ -145,10 +166,13 @@ class EpochPlan:
         if not options.shuffle_window:
             return PlannedShare(part, chunks, None, chunk_rows)
         is_remainder = chunks.row_group >= len(self.row_group_rows)
-        if options.window_rows and not is_remainder.all():
+        if self.row_costs is not None:
+            chunks = chunks.cut_at(np.arange(0, int(chunks.num_rows.sum()), self._slot_rows))
+            is_remainder = chunks.row_group >= len(self.row_group_rows)
+        elif options.window_rows and not is_remainder.all():
             chunks = chunks.cut_longer_than(options.window_rows, except_for=is_remainder)
             is_remainder = chunks.row_group >= len(self.row_group_rows)
-        starts = window_starts(chunks, is_remainder, options)
+        starts = window_starts(chunks, is_remainder, options, self._slot_rows)
         return PlannedShare(part, chunks, starts, chunk_rows)
 
     def share(self, index: int) -> Share:
@@ -163,9 +187,9 @@ class EpochPlan:
         """Return share `index`, dealt as `planned`, in the form that a reader takes."""
         (dealt_rows, further), windows = planned.part, None
         if planned.starts is not None and len(planned.starts):
-            keys = window_keys(self.options, index, len(planned.starts))
             remainders = self.remainders_of(planned)
-            chunks, windows = lay_out(planned.chunks, planned.starts, keys, remainders)
+            keys, steps = self._keys_and_steps(index, planned)
+            chunks, windows = lay_out(planned.chunks, planned.starts, keys, steps, remainders)
             if remainders:
                 dealt_rows, further = 0, chunks
         batch_size = self.options.share_batch_size
@@ -181,6 +205,49 @@ class EpochPlan:
             batch_sizes,
             epoch=self.options.epoch,
         )
+
+    def _keys_and_steps(
+        self, index: int, planned: PlannedShare
+    ) -> tuple[NDArray[np.uint64], NDArray[np.object_]]:
+        """Return the key of each window, and how its rows are dealt into steps, `[m]` each."""
+        chunks, starts = planned.chunks, planned.starts
+        assert starts is not None  # noqa: S101
+        steps = np.full(len(starts), None)
+        if self.row_costs is None:
+            return window_keys(self.options, index, len(starts)), steps
+        end = np.append(chunks.ends[starts[1:] - 1], chunks.ends[-1])
+        begin = np.append(0, end[:-1])
+        slot = begin // self._slot_rows
+        is_whole = (begin % self._slot_rows == 0) & (
+            (end - begin == self._slot_rows) | (end == chunks.ends[-1])
+        )
+        for window, number in enumerate(slot.tolist()):
+            steps[window] = WindowSteps(self, number if is_whole[window] else None)
+        # Step k of a slot is of one cost on all shares if they permute the steps alike.
+        return window_keys(self.options, 0, int(slot[-1]) + 1)[slot], steps
+
+    def slot_targets(self, slot: int) -> Float64Array | None:
+        """Return what the steps of a slot are to cost on each share, the costliest first, `[n]`."""
+        if slot not in self._targets:
+            self._targets = {slot: self._slot_targets(slot)}
+        return self._targets[slot]
+
+    def _slot_targets(self, slot: int) -> Float64Array | None:
+        size, batch_rows = self._slot_rows, self.options.share_batch_size or 1
+        num_rows = np.clip(self.share_rows - slot * size, 0, size)
+        steps = -(-num_rows // batch_rows)
+        # A share of fewer steps has nothing to match.
+        shares = np.flatnonzero(steps == steps.max()).tolist()
+        return step_targets(self._slot_costs(slot, shares), int(steps.max()), batch_rows)
+
+    def _slot_costs(self, slot: int, shares: list[int]) -> Iterator[NDArray[np.uint32]]:
+        """Yield the costs of the rows of a slot of each share, but of remainders."""
+        begin = slot * self._slot_rows
+        for index in shares:
+            end = min(begin + self._slot_rows, int(self.share_rows[index]))
+            chunks = self.planned_share(index).chunks.rows(begin, end)
+            if self.row_costs is not None and (chunks.row_group < len(self.row_group_rows)).all():
+                yield self.row_costs.of(chunks)
 
     def claimed(self, claims: Claims) -> Share:
         """Return the share of a rank that takes positions of the order itself."""

@@ -13,6 +13,7 @@ from torchparquet._impl.plan.claims import Claims
 from torchparquet._impl.plan.order import GOLDEN, philox, split_mix
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
 from torchparquet._impl.plan.ranges import Arrays, Ranges
+from torchparquet._impl.plan.step_costs import WindowSteps
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,13 +21,14 @@ class Windows(Arrays):
     """Consecutive rows of a share that are permuted together, one entry per window.
 
     Window `w` consists of the next `stored_rows[w]` rows. The reader permutes them and delivers
-    those at `[begin[w], end[w])`.
+    those at `[begin[w], end[w])`. With costs, `steps[w]` tells how they are dealt into steps.
     """
 
     stored_rows: Int64Array
     key: NDArray[np.uint64]
     begin: Int64Array
     end: Int64Array
+    steps: NDArray[np.object_]  # of `WindowSteps`, or None
 
     @property
     def num_rows(self) -> Int64Array:
@@ -143,21 +145,27 @@ class WindowRemainder:
     key: int
     begin: int
     end: int
+    steps: WindowSteps | None
 
 
 def window_starts(
-    chunks: Ranges, is_remainder: NDArray[np.bool_], options: PlanOptions
+    chunks: Ranges, is_remainder: NDArray[np.bool_], options: PlanOptions, slot_rows: int = 0
 ) -> Int64Array:
     """Return the index of the first chunk of each window, int64 `[m]`.
 
-    A window has at most `shuffle_window` chunks and, where there is a bound, `window_rows` rows.
-    Repeats are permuted apart from what they repeat, and a remainder is a window already.
+    A window has at most `shuffle_window` chunks and, where there is a bound, `window_rows` rows; or
+    with costs the rows of a slot, at whose ends chunks are cut. Repeats are permuted apart from
+    what they repeat, and a remainder is a window already.
     """
     num_chunks = len(chunks.num_rows)
     if num_chunks == 0:
         return np.zeros(0, dtype=np.int64)
     breaks = np.ones(num_chunks, dtype=bool)
     breaks[1:] = is_remainder[1:] | is_remainder[:-1] | (chunks.valid[1:] != chunks.valid[:-1])
+    if slot_rows:
+        slot = (chunks.ends - 1) // slot_rows
+        breaks[1:] |= slot[1:] != slot[:-1]
+        return np.flatnonzero(breaks)
     runs = np.append(np.flatnonzero(breaks), num_chunks)
     if not options.window_rows:
         place_in_run = np.arange(num_chunks) - np.repeat(runs[:-1], np.diff(runs))
@@ -184,13 +192,14 @@ def lay_out(
     chunks: Ranges,
     starts: Int64Array,
     keys: NDArray[np.uint64],
+    steps: NDArray[np.object_],
     remainders: dict[int, tuple[WindowRemainder, int]],
 ) -> tuple[Ranges, Windows]:
     """Return a share's chunks and windows with those of remainders put in their places."""
     rows = np.add.reduceat(chunks.num_rows, starts)
     begin = np.zeros_like(rows)
     if not remainders:
-        return chunks, Windows(rows, keys, begin, rows)
+        return chunks, Windows(rows, keys, begin, rows, steps)
     stored_rows, end, keys, parts, next_chunk = rows.copy(), rows.copy(), keys.copy(), [], 0
     for window, (remainder, first) in sorted(remainders.items()):
         place = int(starts[window])
@@ -198,7 +207,7 @@ def lay_out(
         parts += [chunks.pick(slice(next_chunk, place)), replace(remainder.chunks, valid=valid)]
         next_chunk = place + 1
         stored_rows[window] = remainder.chunks.num_rows.sum()
-        keys[window] = remainder.key
+        keys[window], steps[window] = remainder.key, remainder.steps
         begin[window], end[window] = first, first + rows[window]
     parts.append(chunks.pick(slice(next_chunk, None)))
-    return Ranges.joined(parts), Windows(stored_rows, keys, begin, end)
+    return Ranges.joined(parts), Windows(stored_rows, keys, begin, end, steps)

@@ -29,7 +29,7 @@ ROW_ID_FIELD = Field(ROW_ID, (), (), "int64", None, "error", 0)
 ROW_VALID_FIELD = Field(ROW_VALID, (), (), "bool", None, "error", 0)
 
 _NONE = np.zeros(0, np.int64)
-_NO_WINDOWS = Windows(_NONE, np.zeros(0, np.uint64), _NONE, _NONE)
+_NO_WINDOWS = Windows(_NONE, np.zeros(0, np.uint64), _NONE, _NONE, np.zeros(0, np.object_))
 
 
 def native_shares(row_groups: native.RowGroups, shares: Sequence[Share]) -> list[native.Share]:

@@ -27,11 +27,6 @@ class SampledOpener(HoldingOpener):
 
     policy: Policy
 
-    @property
-    def names(self) -> list[str]:
-        """Keys of a batch, in its order."""
-        return [*self.rows.names, ROW_VALID] if self.row_valid else self.rows.names
-
     def open(self, shares: Sequence[Share], num_workers: int) -> SampledStream:
         """Open a stream of a share, whose blocks the reader delivers one by one."""
         (share,) = shares

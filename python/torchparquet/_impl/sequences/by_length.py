@@ -68,14 +68,18 @@ def _of_buckets(by_length: ByLength, lengths: NDArray[np.int64]) -> list[NDArray
     return [rows[at : at + size] for rows, size in rows_of for at in range(0, len(rows), size)]
 
 
-def group_rows(length_pass: LengthPass, by_length: ByLength, fields: Sequence[Field]) -> Manifest:
-    """Return the manifest of the batches that rows become."""
+def counted_field(by_length: ByLength, fields: Sequence[Field]) -> Field:
+    """Return the field whose lengths count; check those that are named."""
     named = {field.name: field for field in fields}
-    for name, value in by_length.padding_of.items():
+    for name, value in ({by_length.column: 0} | by_length.padding_of).items():
         if name not in named:
             raise ValueError(f"ByLength names {name!r}, but the columns are {list(named)}")
         check_padding(named[name], value)
-    field = named[by_length.column]
+    return named[by_length.column]
+
+
+def group_rows(length_pass: LengthPass, by_length: ByLength, field: Field) -> Manifest:
+    """Return the manifest of the batches that rows become."""
 
     def count(row_group: RowGroupLengths) -> Counted:
         lengths = row_group.lengths
@@ -89,6 +93,20 @@ def group_rows(length_pass: LengthPass, by_length: ByLength, fields: Sequence[Fi
     rules += [by_length.bucket_boundaries, by_length.bucket_batch_sizes]
     packed = length_pass.count([field], "batch", rules, count)
     return length_pass.manifest.pack(packed)
+
+
+def sizes_of_batches(
+    length_pass: LengthPass, by_length: ByLength, field: Field
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return how many rows each batch has, and the length to which its lists are padded."""
+    sizes = [np.zeros((2, 0), np.int64)]
+    for row_group in length_pass.lengths(field):
+        batches = _batches_of(by_length, row_group)
+        longest = np.array([row_group.lengths[rows].max() for rows in batches], np.int64)
+        num_rows = np.array([len(rows) for rows in batches], np.int64)
+        sizes.append(np.stack([num_rows, _padded(by_length, longest)]))
+    num_rows, longest = np.concatenate(sizes, axis=1)
+    return num_rows, longest
 
 
 @dataclass
@@ -149,7 +167,8 @@ class GroupedStream(HoldingStream):
         window, place = self._window, self._place
         assert window is not None  # noqa: S101
         rows, chosen = self._held[int(window.row_group[place])]
-        made = _batch(self._opener.by_length, rows, torch.from_numpy(chosen[window.row[place]]))
+        chosen_of = torch.from_numpy(chosen[window.row[place]])
+        made = chosen_rows(self._opener.by_length, rows, chosen_of)
         if self._opener.row_valid:
             num_rows = num_rows_of(made)
             made[ROW_VALID] = torch.full((num_rows,), bool(window.valid[place]))
@@ -185,8 +204,8 @@ class GroupedStream(HoldingStream):
         self._held.clear()
 
 
-def _batch(by_length: ByLength, rows: Batch, chosen: Tensor) -> Batch:
-    """Return chosen rows of a row group, with lists padded."""
+def chosen_rows(by_length: ByLength, rows: Batch, chosen: Tensor) -> Batch:
+    """Return chosen rows of a batch, with lists padded."""
     padding = by_length.padding_of
     made: Batch = {}
     longest: dict[str, int] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from torchparquet._impl.native import window_order
 from torchparquet._impl.plan.plan_options import Int64Array
+from torchparquet._impl.plan.ranges import Ranges
 from torchparquet._impl.plan.share import Share
 
 
@@ -22,25 +24,43 @@ class WindowRows(NamedTuple):
     valid: NDArray[np.bool_]
 
 
-def delivered_rows(share: Share) -> Iterator[WindowRows]:
-    """Yield the rows of a share, window by window."""
+def ordered_windows(share: Share) -> Iterator[tuple[Ranges, Int64Array]]:
+    """Yield the ranges of each window, and which of their rows it delivers, in order."""
     windows = share.windows
     all_chunks, counts = share.in_windows()
-    chunk = first = 0
+    chunk = 0
     for window, count in enumerate(counts.tolist()):
         chunks = all_chunks.pick(slice(chunk, chunk + count))
+        num_rows, chunk = int(chunks.num_rows.sum()), chunk + count
+        if windows is None or num_rows == 0:
+            yield chunks, np.arange(num_rows)
+            continue
+        key, steps = int(windows.key[window]), windows.steps[window]
+        if steps is None:
+            order = _permuted(key, num_rows, 0)
+        else:
+            order = steps.dealt(chunks, partial(_permuted, key))
+        yield chunks, order[int(windows.begin[window]) : int(windows.end[window])]
+
+
+def _permuted(key: int, num_rows: int, number: int) -> Int64Array:
+    if num_rows == 0:
+        return np.zeros(0, np.int64)
+    return window_order((key + number) % 2**64, num_rows).astype(np.int64)
+
+
+def delivered_rows(share: Share) -> Iterator[WindowRows]:
+    """Yield the rows of a share, window by window."""
+    first = 0
+    for chunks, order in ordered_windows(share):
         rows = chunks.num_rows
         row_group = np.repeat(chunks.row_group, rows)
         # For each chunk 0, 1, 2, ...
         within = np.arange(len(row_group)) - np.repeat(np.cumsum(rows) - rows, rows)
         row = np.repeat(chunks.row_begin, rows) + within
-        order = np.arange(len(row_group))
-        if windows is not None and len(row_group):
-            permuted = window_order(int(windows.key[window]), len(row_group))
-            order = permuted[int(windows.begin[window]) : int(windows.end[window])].astype(np.int64)
         valid = np.repeat(chunks.valid, rows)
         yield WindowRows(row_group[order], row[order], first + order, valid[order])
-        chunk, first = chunk + count, first + len(order)
+        first += len(order)
 
 
 def first_windows(share: Share, num_rows: int) -> WindowRows:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.reading.reader_arguments import ROW_VALID
 from torchparquet._impl.reading.stream import Stream
 from torchparquet._impl.reading.streams import StreamOpener
 
@@ -26,6 +27,11 @@ class HoldingOpener:
     def fields(self) -> tuple[Any, ...]:
         """The tensors of a batch, as they are read."""
         return self.rows.fields
+
+    @property
+    def names(self) -> list[str]:
+        """Keys of a batch, in its order."""
+        return [*self.rows.names, ROW_VALID] if self.row_valid else self.rows.names
 
     def delivering(self, stream: Stream) -> Stream:
         """Return the stream, with its last stage where batches are delivered on a device."""

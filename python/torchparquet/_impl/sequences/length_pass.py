@@ -49,6 +49,7 @@ class LengthPass:
     options: ReadOptions
     keys: FileKeys | None
     storage: StorageArguments
+    known: NDArray[Any] | None = None  # the length of each row, of all row groups
 
     def count(
         self,
@@ -95,6 +96,37 @@ class LengthPass:
             raise ValueError(f"all lists of {fields[0].name!r} are empty: {manifest.num_rows} rows")
         return rows
 
+    def lengths(self, field: Field) -> Iterator[RowGroupLengths]:
+        """Read the lengths of a column's lists, row group after row group."""
+        return self._lengths([field], self.manifest.row_group_num_rows > 0)
+
+    def of_rows(self, field: Field) -> NDArray[Any]:
+        """Return the length of each row's list, in unsigned integers of few bytes, `[N]`."""
+        num_rows = self.manifest.row_group_num_rows
+        first = np.cumsum(num_rows) - num_rows
+
+        def read() -> NDArray[Any]:
+            found = np.zeros(self.manifest.num_rows, np.uint32)
+            for row_group in self.lengths(field):
+                begin = first[row_group.row_group]
+                found[begin : begin + len(row_group.lengths)] = row_group.lengths
+            return found.astype(np.min_scalar_type(int(found.max())))
+
+        def made(parts: dict[str, Any]) -> NDArray[Any]:
+            lengths: NDArray[Any] = parts["of_row"]
+            if len(lengths) != self.manifest.num_rows:
+                raise ValueError("its parts do not belong together")
+            return lengths
+
+        return found_by_pass(
+            Codec("lengths", lambda lengths: {"of_row": lengths}, made),
+            [json.dumps(["row", field.sources])],
+            read,
+            manifest=self.manifest,
+            storage=self.storage,
+            keys=self.keys,
+        )
+
     def _lengths(
         self, fields: Sequence[Field], wanted: NDArray[np.bool_]
     ) -> Iterator[RowGroupLengths]:
@@ -102,6 +134,12 @@ class LengthPass:
         manifest = self.manifest
         num_rows = np.where(wanted, manifest.row_group_num_rows, 0)
         if not num_rows.any():
+            return
+        if self.known is not None:
+            ends = np.cumsum(manifest.row_group_num_rows)
+            for row_group in np.flatnonzero(num_rows).tolist():
+                lengths = self.known[ends[row_group] - num_rows[row_group] : ends[row_group]]
+                yield RowGroupLengths(manifest, row_group, lengths.astype(np.int64))
             return
         read = tuple(map(lengths_of, fields))
         streams = StreamOpener(manifest, read, self.options, keys=self.keys)

@@ -20,6 +20,7 @@ from torchparquet._impl.files.remote.urls import is_remote_url
 from torchparquet._impl.functions.decoders import Decoder
 from torchparquet._impl.functions.transforms import Processor, Transform, Transforms
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions, check_dynamic
+from torchparquet._impl.plan.step_costs import RowCosts
 from torchparquet._impl.ranks.sharding import Membership
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
@@ -31,8 +32,9 @@ from torchparquet._impl.rows.select_rows import RowArguments, select_rows
 from torchparquet._impl.sampling.policies import Policies, Sampling
 from torchparquet._impl.sampling.row_values import RowValues
 from torchparquet._impl.sampling.streams import SampledOpener
-from torchparquet._impl.sequences.by_length import group_rows
+from torchparquet._impl.sequences.by_length import counted_field, group_rows
 from torchparquet._impl.sequences.length_pass import LengthPass, pack_rows
+from torchparquet._impl.sequences.row_costs import cost_rows
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.tables.sources import table_source
 from torchparquet.options import Ahead, Balanced, ByLength, Order, Pack, Weights
@@ -48,6 +50,7 @@ def check_together(
     by_length: ByLength | None,
     sample: Balanced | Weights | None,
     unique: str | None,
+    window: tuple[int, int] | None,
 ) -> None:
     """Check the options that exclude each other."""
     if pack is not None and not isinstance(pack, Pack):
@@ -81,7 +84,22 @@ def check_together(
         'even="pad"': plan.even == "pad",
         'even="dynamic"': plan.even == "dynamic",
     }
+    if by_length.rows is not None:
+        del excluded["canonical_world_size"], excluded['even="pad"']
     _refuse_beside("batch_size=ByLength(...)", excluded)
+    if by_length.cost is None:
+        return
+    if not plan.shuffle or window == (0, 0):
+        raise ValueError(
+            "ByLength(cost=...) needs shuffle=True and a shuffle_window, whose rows it deals into "
+            f"steps; got shuffle={plan.shuffle}" + (", shuffle_window=0" if window else "")
+        )
+    # The costs say which row groups a rank reads together.
+    excluded = {
+        "Order(within_rank=True)": plan.order.within_rank,
+        'Order(balance="bytes")': plan.order.balance == "bytes",
+    }
+    _refuse_beside("ByLength(cost=...)", excluded)
 
 
 def _refuse_beside(name: str, excluded: Mapping[str, bool]) -> None:
@@ -147,17 +165,24 @@ class Source:
         fields: tuple[Field, ...],
         reading: ReadOptions,
         sample: Pack | ByLength | None,
-    ) -> tuple[Manifest, Manifest]:
-        """Return the manifest of the rows to read, and that of the samples they become."""
+    ) -> tuple[Manifest, Manifest, RowCosts | None]:
+        """Return the manifests of the rows to read and of the samples they become, and costs."""
         if sample is None:
-            return manifest, manifest
-        if isinstance(sample, ByLength):
+            return manifest, manifest, None
+        if isinstance(sample, ByLength) and sample.rows is None:
             manifest = manifest.keep(manifest.row_group_num_rows > 0)
         length_pass = LengthPass(manifest, reading, self.keys, self.storage)
-        if isinstance(sample, ByLength):
-            return manifest, group_rows(length_pass, sample, fields)
-        packed = pack_rows(length_pass, fields)
-        return packed, packed
+        if isinstance(sample, Pack):
+            packed = pack_rows(length_pass, fields)
+            return packed, packed, None
+        field, made = counted_field(sample, fields), manifest
+        if sample.cost is not None:
+            length_pass = replace(length_pass, known=length_pass.of_rows(field))
+        if sample.rows is None:
+            made = group_rows(length_pass, sample, field)
+        if sample.cost is None:
+            return manifest, made, None
+        return manifest, made, cost_rows(length_pass, sample, field, made.row_group_num_rows)
 
     def sampled(
         self, rows: StreamOpener, plan: PlanOptions, window: tuple[int, int] | None, of: Sampling
@@ -219,16 +244,19 @@ def _window_memory(streams: StreamOpener, rows_of_batch: int) -> WindowMemory:
 
 
 def window_of_row_groups(
-    streams: StreamOpener, plan: PlanOptions, window: tuple[int, int] | None
+    streams: StreamOpener, plan: PlanOptions, window: tuple[int, int] | None, num_cut: int
 ) -> tuple[int, int] | None:
-    """Return the window of batches by length: half the memory is for what is decoded meanwhile."""
+    """Return the window of batches by length: half the memory is for what is decoded meanwhile.
+
+    `num_cut` more row groups are held, whose batches windows share.
+    """
     if not plan.shuffle or window == (0, 0):
         return window
     if window is not None and window[1]:
         raise ValueError("shuffle_window counts row groups where batches are by length")
     largest_first = np.sort(streams.manifest.row_group_num_rows)[::-1]
     memory = _window_memory(streams, int(largest_first[0]))
-    ends = np.cumsum(largest_first).tolist()
+    ends = (np.cumsum(largest_first) + num_cut * largest_first[0]).tolist()
     fitting = max(1, sum(1 for end in ends if memory.fits(end, 0, 0.5)))
     if window is None:
         default = DEFAULT_WINDOW if fitting == len(ends) else min(DEFAULT_WINDOW, fitting)
@@ -268,6 +296,7 @@ def make_planner(
     window: tuple[int, int] | None,
     limit_steps: int | None,
     row_group_bytes: Int64Array | None,
+    row_costs: RowCosts | None,
 ) -> EpochPlanner:
     """Return what plans epochs of samples; raises if the window does not fit the memory."""
     rows_of_batch = plan.batch_size or int(samples.row_group_num_rows.max())
@@ -278,6 +307,7 @@ def make_planner(
         window_memory=_window_memory(streams, rows_of_batch),
         limit_steps=limit_steps,
         row_group_bytes=row_group_bytes,
+        row_costs=row_costs,
     )
     planner.window()
     return planner

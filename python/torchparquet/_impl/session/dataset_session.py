@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from torchparquet._impl.reading.streams import StreamOpener
     from torchparquet._impl.sampling.streams import SampledOpener
     from torchparquet._impl.sequences.by_length import GroupedOpener
+    from torchparquet._impl.sequences.dealt_rows import DealtOpener
     from torchparquet._impl.session.planner import EpochPlanner
     from torchparquet._impl.session.rank_check import RankCheck
     from torchparquet.options import Ahead
@@ -70,7 +71,7 @@ class DatasetSession(Session[Place]):
         membership: Membership,
         planner: EpochPlanner,
         rank_check: RankCheck,
-        streams: StreamOpener | GroupedOpener | SampledOpener,
+        streams: StreamOpener | GroupedOpener | DealtOpener | SampledOpener,
         *,
         num_epochs: int | None,
         transforms: Transforms | None,
@@ -86,7 +87,9 @@ class DatasetSession(Session[Place]):
         self.transforms = transforms
         self.is_dynamic = planner.options.even == "dynamic"
         self._ahead = ahead
-        self._identity = identity_of(streams.manifest, streams.fields, planner.options)
+        self._identity = identity_of(
+            streams.manifest, streams.fields, planner.options, planner.row_costs
+        )
         self._told_of_early_end = self._told_of_cuts = False
 
     def _enter_process(self) -> None:

@@ -24,6 +24,7 @@ from torchparquet._impl.plan.elastic import (
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions, Topology
 from torchparquet._impl.plan.share import Share
+from torchparquet._impl.plan.step_costs import RowCosts
 from torchparquet._impl.reading.window_limits import WindowMemory, window_in_effect
 from torchparquet._impl.session.state import State
 
@@ -72,6 +73,7 @@ class EpochPlanner:
     window_memory: WindowMemory
     limit_steps: int | None
     row_group_bytes: Int64Array | None
+    row_costs: RowCosts | None = None
     # The latest two, by epoch and what else they are of.
     _plans: dict[tuple[int, Any], EpochPlan | None] = field(default_factory=dict)
 
@@ -115,7 +117,11 @@ class EpochPlanner:
             chunks, rows = place.window
             options = replace(self.options, epoch=epoch, shuffle_window=chunks, window_rows=rows)
             made = plan_leg(
-                self.row_group_rows, options, place.legs, row_group_bytes=self.row_group_bytes
+                self.row_group_rows,
+                options,
+                place.legs,
+                row_group_bytes=self.row_group_bytes,
+                row_costs=self.row_costs,
             )
         self._plans = plans | {(epoch, of): made}
         return made

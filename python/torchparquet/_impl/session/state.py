@@ -10,6 +10,7 @@ from torchparquet._impl.batches.fields import Field, columns_digest
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.plan.elastic import Leg
 from torchparquet._impl.plan.plan_options import PlanOptions, window_text
+from torchparquet._impl.plan.step_costs import RowCosts
 from torchparquet.errors import one_line
 
 FORMAT = "torchparquet.ParquetDataset"
@@ -40,7 +41,9 @@ class State:
     has_ended: bool = False
 
 
-def identity_of(manifest: Manifest, fields: tuple[Field, ...], options: PlanOptions) -> Identity:
+def identity_of(
+    manifest: Manifest, fields: tuple[Field, ...], options: PlanOptions, costs: RowCosts | None
+) -> Identity:
     """Return the identity of a data set: each node may have its own copy of the files."""
     names = _shortened([field.name for field in fields])
     return {
@@ -61,6 +64,7 @@ def identity_of(manifest: Manifest, fields: tuple[Field, ...], options: PlanOpti
             "balance": options.order.balance,
             "within_rank": options.order.within_rank,
             "canonical_world_size": options.order.canonical_world_size,
+            **({} if costs is None else {"cost": costs.digest}),
         },
     }
 
