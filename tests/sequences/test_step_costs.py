@@ -153,7 +153,10 @@ class Legs:
         self.rows.update(batch["row.id"][valid].tolist())
 
 
-WORLDS = st.lists(st.tuples(st.integers(1, 4), st.floats(0, 1)), max_size=3)
+PARTS = st.sampled_from([0, 0.2, 0.4, 0.6, 0.9, 1])
+WORLDS = st.lists(st.tuples(st.integers(1, 4), PARTS), min_size=1, max_size=3)
+# Enough row groups that some shares begin with the rest of a window, and others do not.
+MANY_ROW_GROUPS = st.lists(st.lists(st.integers(0, 40), max_size=20), min_size=8, max_size=16)
 KINDS = st.sampled_from(["rows", "tokens", "canonical"])
 
 
@@ -190,12 +193,12 @@ def check_worlds(
 
 
 WORLD_CASE = st.tuples(
-    ROW_GROUPS,
+    MANY_ROW_GROUPS.filter(lambda row_groups: any(map(sum, row_groups))),
     KINDS,
     st.sampled_from(list(COSTS)),
     WORLDS,
     st.sampled_from(["split", "none", "pad", "drop"]),
-    st.sampled_from([1, 2, 4, "16 rows"]),
+    st.sampled_from([1, 2, "16 rows"]),
     st.integers(1, 4),
 )
 
