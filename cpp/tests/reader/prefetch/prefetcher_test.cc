@@ -222,19 +222,24 @@ TEST_CASE("no call is lost to one that is under way") {
   constexpr int64_t kNumGroups = 200;
   Setting setting(kNumGroups, 5'000, 1 << 20);
   setting.prefetcher->Advance();
-  std::atomic<int64_t> next = 0;
-  std::vector<std::thread> threads;
-  for (int thread = 0; thread < 4; ++thread) {
-    threads.emplace_back([&] {
-      for (int64_t i = next++; i < kNumGroups; i = next++) {
-        for (int column = 0; column < 2; ++column) {
-          setting.Done(i, column);
-        }
-      }
-    });
+  for (int64_t group = 0; group < kNumGroups; ++group) {
+    // Then the threads of the store hold nothing any more.
+    while (setting.num_ready < setting.num_requests()) std::this_thread::yield();
+    std::atomic<int> num_begun = 0;
+    std::vector<std::thread> threads;
+    for (int column = 0; column < 2; ++column) {
+      threads.emplace_back([&, column] {
+        ++num_begun;
+        while (num_begun < 2) continue;
+        setting.Done(group, column);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    // Both ends made room, and the last look was after both.
+    const int64_t num_requests = setting.num_requests();
+    setting.prefetcher->Advance();
+    CHECK(setting.num_requests() == num_requests);
   }
-  for (std::thread& thread : threads) thread.join();
-  // Each end made room, and the last call looked at all of them.
   CHECK(setting.prefetcher->has_asked_for_all());
   setting.AwaitAll();
   setting.AwaitNothingHeld();
