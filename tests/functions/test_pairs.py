@@ -25,6 +25,7 @@ from torchparquet import (
     Pack,
     ParquetDataset,
     Weights,
+    Window,
     batch_seed,
     mix,
 )
@@ -53,6 +54,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "ByLength": {"batch_size": ByLength("tokens", max_tokens=60)},
     "Pack": {"pack": Pack("tokens", length=16), "columns": ["tokens"]},
+    "Window": {"pack": Window("id", past=2, future=3, edges="repeat")},
     "Weights": {"sample": Weights(np.arange(1, NUM_ROWS + 1))},
     "unique": {"unique": "key"},
     "drop": {"even": "drop"},
