@@ -72,7 +72,11 @@ MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"order": Order}, TypeError, "order must be an Order or None, got the class Order itself$"),
     ({"ranks": Ranks(mesh=Ranks)}, TypeError, "a DeviceMesh, got the class Ranks itself$"),  # type: ignore[arg-type]
     ({"ranks": object()}, TypeError, "or a Ranks, got an object of type object$"),
-    ({"pack": Pack}, TypeError, "pack must be a Pack or None, got the class Pack itself$"),
+    (
+        {"pack": Pack},
+        TypeError,
+        "must be a Pack, a Window or None, got the class Pack itself$",
+    ),
     ({"filters": len}, TypeError, "filters must be tuples such as"),
     ({"filters": lambda row: True}, TypeError, "; got an object of type function$"),
     ({"columns": [Column]}, TypeError, r"names \(str\); got the class Column itself$"),

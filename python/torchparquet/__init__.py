@@ -56,6 +56,7 @@ from torchparquet.options import (  # noqa: E402
     Ranks,
     Split,
     Weights,
+    Window,
 )
 from torchparquet.unbatched import UnbatchedDataset  # noqa: E402
 
@@ -97,6 +98,7 @@ __all__ = [
     "UnsupportedColumnError",
     "Waits",
     "Weights",
+    "Window",
     "batch_seed",
     "mix",
     "verify_no_shard_overlap",

@@ -51,7 +51,17 @@ from torchparquet._impl.session.dataset_session import DatasetSession
 from torchparquet._impl.session.iteration import Iteration, SkippingIteration
 from torchparquet._impl.session.rank_check import RankCheck
 from torchparquet._impl.session.state import OtherData
-from torchparquet.options import Ahead, Balanced, ByLength, Excluding, Order, Pack, Ranks, Weights
+from torchparquet.options import (
+    Ahead,
+    Balanced,
+    ByLength,
+    Excluding,
+    Order,
+    Pack,
+    Ranks,
+    Weights,
+    Window,
+)
 from torchparquet.unbatched import UnbatchedDataset
 
 if TYPE_CHECKING:
@@ -94,7 +104,7 @@ class ParquetDataset(SessionDataset[Batch]):
         filters: FiltersArgument = None,
         rows: RowsArgument | Excluding = None,
         split: SplitArgument = None,
-        pack: Pack | None = None,
+        pack: Pack | Window | None = None,
         sample: Balanced | Weights | None = None,
         unique: str | None = None,
         shuffle: bool = False,
@@ -159,8 +169,9 @@ class ParquetDataset(SessionDataset[Batch]):
             split: Read one part of a split: a `Split`, or its name, fractions, seed and column,
                 such as `("train", {"train": 0.9, "val": 0.1}, 0, "user_id")`. Rows must satisfy
                 all of `filters`, `rows` and `split`.
-            pack: Pack lists, such as the tokens of documents, into sequences of one length, which
-                count as rows for all other arguments; see `Pack`.
+            pack: What a sample is: a `Pack` makes sequences of one length of lists, such as the
+                tokens of documents; a `Window` is a window of consecutive rows. They count as rows
+                for all other arguments.
             sample: Which rows an epoch has, and how often: a `Balanced`, for classes in proportion,
                 or a `Weights`. The samples count as rows for all other arguments.
             unique: A column of keys, such as "user_id", none of which is in a batch twice. Whole
@@ -289,7 +300,8 @@ class ParquetDataset(SessionDataset[Batch]):
         by_bytes = plan.order.balance == "bytes"
         manifest = source.open(with_sizes=by_bytes)
         find_words = source.word_pass(manifest, reading).find
-        fields = resolve_columns(columns, manifest, nulls, pack, find_words)
+        packs = pack if isinstance(pack, Pack) else None
+        fields = resolve_columns(columns, manifest, nulls, packs, find_words)
         read, samples, costs = source.samples(manifest, fields, reading, by_length or pack)
         row_group_bytes = None
         if by_bytes:
@@ -307,8 +319,9 @@ class ParquetDataset(SessionDataset[Batch]):
             device=parsed_device(device),
         )
         streams: StreamOpener | GroupedOpener | DealtOpener | SampledOpener = row_streams
-        if sample is not None or unique is not None:
-            streams, plan = source.sampled(row_streams, plan, window, sample or unique or "")
+        sampling = pack if isinstance(pack, Window) else sample or unique
+        if sampling is not None:
+            streams, plan = source.sampled(row_streams, plan, window, sampling)
             samples, window = streams.manifest, None
         pins_for_device = pin_memory is not False
         if by_length is not None and by_length.cost is not None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Balance = Literal["rows", "bytes"]
 Strategy = Literal["concat", "split", "best_fit"]
 Boundaries = Literal["tokens", "cu_seqlens", "both", "none"]
+Edges = Literal["drop", "repeat", "pad"]
 Number = int | float | bool
 # The cost of rows by their lengths: a word, a and b of aL + bL², or a function on int64 `[n]`.
 Cost = Literal["linear"] | tuple[float, float] | Callable[[Any], Any]
@@ -226,6 +227,121 @@ class Pack:
                 f"{given!r}"
             )
         return _pairs(argument, {name: values[name] for name in self.names}, given)
+
+
+@dataclass(frozen=True)
+class Window:
+    """How consecutive rows become samples: each is a window of rows around one row, its anchor.
+
+    A window never crosses the border of an episode, but borders of row groups and files. Anchors
+    count as rows for all other arguments, and ``row.id`` has theirs.
+
+    Attributes:
+        columns: The windowed columns, names of a batch. Each becomes a tensor ``[B, T, ...]``, with
+            T of ``past + 1 + future``; strings and other lists a `Jagged` of B rows of T lists.
+            Columns that are not named have the values of the anchors, ``[B, ...]``.
+        by: The column of episodes, numbers or strings: consecutive rows of one value are one. None
+            if all rows are one episode.
+        order: The column that must not descend within an episode, such as a time. None to take
+            rows as they are stored.
+        past: Rows before the anchor.
+        future: Rows after the anchor.
+        stride: Every so many of an episode's possible anchors is one, from the first.
+        edges: What windows do at the ends of an episode. ``"drop"``: only rows whose whole window
+            is in the episode are anchors. Otherwise all are. ``"repeat"``: the first or last row
+            stands for those beyond. ``"pad"``: zeros do, and ``"window.valid"``, bool ``[B, T]``,
+            is False there.
+        offsets: The rows of a window relative to the anchor, instead of `past` and `future`: T
+            numbers, ascending; or a dict from column to such numbers. With a dict, columns that it
+            leaves out have `past` and `future`, and masks are ``"<column>.window.valid"``.
+        tolerance: None: offsets count rows. A number: offsets are differences of `order`, in
+            seconds for timestamps and in the column's own unit for numbers. The row nearest to each
+            is taken; one farther away than this counts as beyond the ends.
+    """
+
+    columns: str | Sequence[str]
+    by: str | None = None
+    order: str | None = None
+    past: int = 0
+    future: int = 0
+    stride: int = 1
+    edges: Edges = "drop"
+    offsets: Sequence[float] | Mapping[str, Sequence[float]] | None = None
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments and give them one form."""
+        columns = (self.columns,) if isinstance(self.columns, str) else self.columns
+        set_checked(self, columns=checked_names(columns, "columns of Window"))
+        for name in ("by", "order"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise TypeError(f"{name} of Window must be a column or None, got {shown(value)}")
+        checked_word("edges", self.edges, get_args(Edges))
+        for name, low in (("past", 0), ("future", 0), ("stride", 1)):
+            set_checked(self, **{name: checked_int(name, getattr(self, name), low, _MAX)})
+        tolerance = plain_number(self.tolerance)
+        if tolerance is not None:
+            if not isinstance(tolerance, int | float) or not 0 <= tolerance < math.inf:
+                raise ValueError(f"tolerance must be 0 or more, or None; got {tolerance!r}")
+            if self.order is None:
+                raise ValueError("tolerance is in the unit of a column: name it, as order=")
+        set_checked(self, tolerance=tolerance)
+        if self.offsets is not None:
+            set_checked(self, offsets=self._checked_offsets())
+        elif tolerance is not None:
+            raise ValueError("tolerance goes with offsets=, in the unit of order=")
+
+    def _checked_offsets(self) -> tuple[Any, ...]:
+        """Return offsets, or pairs of a column and its offsets."""
+        given: Any = self.offsets
+        is_by_column = isinstance(given, Mapping) or (
+            isinstance(given, tuple) and len(given) > 0 and isinstance(given[0], tuple)
+        )
+        if not is_by_column:
+            if self.past or self.future:
+                raise ValueError("Window takes offsets, or past and future, not both")
+            return self._numbers(given)
+        pairs = tuple((name, self._numbers(of)) for name, of in dict(given).items())
+        named = [name for name, _ in pairs]
+        unknown = [name for name in named if name not in self.columns]
+        left = [name for name in self.columns if name not in named]
+        if unknown or not named:
+            raise ValueError(f"offsets must name columns of Window, got {unknown}")
+        if left and self.tolerance is not None:
+            raise ValueError(f"with tolerance, every column needs offsets; without are {left}")
+        return pairs
+
+    def _numbers(self, given: Any) -> tuple[float, ...]:
+        numbers = [plain_number(one) for one in given]
+        kinds = int if self.tolerance is None else (int, float)
+        if not numbers or not all(
+            isinstance(one, kinds) and not isinstance(one, bool) and abs(one) < _MAX
+            for one in numbers
+        ):
+            of = "numbers of rows; in seconds they need tolerance=" if kinds is int else "numbers"
+            raise ValueError(f"offsets must be {of}, got {given!r:.200}")
+        if sorted(set(numbers)) != numbers:
+            raise ValueError(f"offsets must ascend, got {given!r:.200}")
+        return tuple(numbers)
+
+    @property
+    def offsets_of(self) -> dict[str, tuple[float, ...]]:
+        """The offsets of each windowed column."""
+        default: tuple[float, ...] = tuple(range(-self.past, self.future + 1))
+        given: Any = self.offsets or default
+        if not isinstance(given[0], tuple):
+            return dict.fromkeys(self.columns, given)
+        return dict.fromkeys(self.columns, default) | dict(given)
+
+    @property
+    def mask_of(self) -> dict[str, str]:
+        """The name of the mask of each windowed column; empty if there is none."""
+        if self.edges != "pad":
+            return {}
+        of_columns = self.offsets is not None and isinstance(self.offsets[0], tuple)  # type: ignore[index]
+        name = "{}.window.valid" if of_columns else "window.valid"
+        return {column: name.format(column) for column in self.columns}
 
 
 @dataclass(frozen=True)

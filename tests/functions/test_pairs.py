@@ -25,6 +25,7 @@ from torchparquet import (
     Pack,
     ParquetDataset,
     Weights,
+    Window,
     batch_seed,
     mix,
 )
@@ -55,6 +56,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "cost": {"batch_size": ByLength("tokens", rows=16, cost="linear")},
     "max_tokens": {"batch_size": ByLength("tokens", max_tokens=60, cost="linear")},
     "Pack": {"pack": Pack("tokens", length=16), "columns": ["tokens"]},
+    "Window": {"pack": Window("id", past=2, future=3, edges="repeat")},
     "Weights": {"sample": Weights(np.arange(1, NUM_ROWS + 1))},
     "unique": {"unique": "key"},
     "drop": {"even": "drop"},

@@ -20,7 +20,7 @@ from torchparquet._impl.reading.read_options import parse_size
 from torchparquet.cli.columns import readable_columns
 from torchparquet.cli.screen import checked_plot, make_console
 from torchparquet.dataset import ParquetDataset
-from torchparquet.options import Balanced, ByLength, Order, Pack, Weights
+from torchparquet.options import Balanced, ByLength, Order, Pack, Weights, Window
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +30,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # Options that need another one, by that one.
 _PARTS = {
     "pack": ("pack_length", "pack_strategy", "pack_separator"),
+    "window": tuple(f"window_{of}" for of in ["by", "order", "past", "future", "stride", "edges"]),
     "by_length": (
         *("max_tokens", "max_rows", "multiple_of"),
         *("bucket_boundaries", "bucket_batch_sizes", "cost"),
@@ -60,8 +61,13 @@ class Data:
                 if _is_given(name) and not order[whole]:
                     needing, needed = (f"--{of.replace('_', '-')}" for of in (name, whole))
                     raise click.UsageError(f"{needing} needs {needed} NAME")
-            parts[whole] = {name.removeprefix("pack_"): order.pop(name) for name in names}
-        by_length, packed = order.pop("by_length"), order.pop("pack")
+            parts[whole] = {name.removeprefix(f"{whole}_"): order.pop(name) for name in names}
+        by_length, packed, windowed = (order.pop(of) for of in ("by_length", "pack", "window"))
+        if packed and windowed:
+            raise click.UsageError("--pack does not go with --window: give one of them")
+        pack: Pack | Window | None = Pack(packed, **parts["pack"]) if packed else None
+        if windowed:
+            pack = Window(windowed, **parts["window"])
         of_length = parts["by_length"]
         if by_length and _is_given("batch_size"):
             if of_length["cost"] is None:
@@ -84,7 +90,7 @@ class Data:
             self.paths,
             batch_size=ByLength(by_length, **of_length) if by_length else batch_size,
             columns=columns,
-            pack=Pack(packed, **parts["pack"]) if packed else None,
+            pack=pack,
             sample=sample,
             order=Order(canonical_world_size=order.pop("canonical_world_size")),
             rank=0,
@@ -253,6 +259,23 @@ _DATASET_OPTIONS = (
     ),
     click.option(
         "--pack-separator", type=int, metavar="N", help="A token that follows each document."
+    ),
+    click.option(
+        "--window",
+        multiple=True,
+        metavar="NAME",
+        help="Make windows of rows of this column, as Window does; may be repeated.",
+    ),
+    click.option("--window-by", metavar="NAME", help="The column of episodes."),
+    click.option("--window-order", metavar="NAME", help="The column of times in an episode."),
+    number_option("--window-past", least=0, default=0, help="Rows before the anchor."),
+    number_option("--window-future", least=0, default=0, help="Rows after the anchor."),
+    number_option("--window-stride", default=1, help="Rows from one anchor to the next."),
+    option(
+        "--window-edges",
+        type=click.Choice(["drop", "repeat", "pad"]),
+        default="drop",
+        help="What windows do at the ends of an episode.",
     ),
     click.option(
         "--by-length",

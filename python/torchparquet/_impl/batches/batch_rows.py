@@ -21,6 +21,7 @@ Texts: TypeAlias = Mapping[str, Literal["str", "bytes"]]
 
 _OF_TEXT = ("string", "enum", "json")
 _OF_VALUES = ".values.valid"
+_GATHERED_AS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 # The lengths of documents in packed sequences, which are not row by row.
 _ENDS, _LONGEST, _LENGTHS = "cu_seqlens", "max_seqlen", "seqlens"
 
@@ -78,10 +79,15 @@ def picked(batch: Batch, rows: Tensor) -> Batch:
             found[name] = Jagged(value, owner.offsets).select(rows).values
         elif isinstance(value, Tensor):
             # Indexing by `[]` wakes torch's threads for few rows, and waits for busy processors.
-            found[name] = value.index_select(0, rows)
+            found[name] = gatherable(value).index_select(0, rows).view(value.dtype)
         else:
             found[name] = value[rows]
     return found
+
+
+def gatherable(values: Tensor) -> Tensor:
+    """Return a view for `index_select`, which torch has not for unsigned numbers."""
+    return values.view(_GATHERED_AS.get(values.dtype, values.dtype))
 
 
 def is_of_batch(batch: Batch, name: str) -> bool:

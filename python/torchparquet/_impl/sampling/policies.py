@@ -16,24 +16,31 @@ from torchparquet._impl.sampling.policy import Policy, RowOrder
 from torchparquet._impl.sampling.row_values import RowValues
 from torchparquet._impl.sampling.unique import UniqueKeys, most_frequent
 from torchparquet._impl.sampling.weighted import Classes, Weighted, checked_length, round_of
-from torchparquet.options import Balanced, Weights
+from torchparquet._impl.sampling.windows import Episodes, Windows
+from torchparquet.options import Balanced, Weights, Window
 
-# What the arguments `sample=` and `unique=` say.
-Sampling: TypeAlias = Balanced | Weights | str
+# What the arguments `sample=`, `unique=` and `pack=` say.
+Sampling: TypeAlias = Balanced | Weights | Window | str
 
 
 @dataclass(frozen=True)
 class Policies:
-    """Makes the policies of one data set; `block_rows` is about how many samples a block has."""
+    """Makes the policies of one data set.
+
+    `block_rows` is about how many samples a block has; `most_rows` may be held.
+    """
 
     values: RowValues
     options: PlanOptions
     block_rows: int
+    most_rows: int
 
     def policy(self, sampling: Sampling) -> Policy:
         """Return the policy of the options."""
         if isinstance(sampling, Balanced):
             return self._classes(sampling)
+        if isinstance(sampling, Window):
+            return self._windows(sampling)
         return self._weighted(sampling) if isinstance(sampling, Weights) else self._unique(sampling)
 
     def manifest(self, policy: Policy) -> Manifest:
@@ -61,6 +68,52 @@ class Policies:
         """Return the samples of a block, fewer where it would be of more rows than a window."""
         num_rows = self.values.manifest.num_rows
         return max(1, self.block_rows * min(num_samples, num_rows) // num_rows)
+
+    def _windows(self, window: Window) -> Policy:
+        episodes = self._episodes(window)
+        policy = Windows(self._order, episodes, window, self.block_rows, self.most_rows)
+        if not len(policy.anchors):
+            longest = int(np.diff(episodes.begins).max())
+            raise ValueError(
+                f"no window fits an episode, the longest of which has {longest} rows: shorten "
+                'windows, take edges="repeat" or "pad", or sort the rows by episode when you write '
+                "the files"
+            )
+        policy.rules = ["window", *map(repr, vars(window).values())]
+        return policy
+
+    def _episodes(self, window: Window) -> Episodes:
+        """Return the episodes of a window, whose order is checked."""
+        num_rows = self.values.manifest.num_rows
+        begins = np.zeros(1, np.int64)
+        if window.by is not None:
+            keys = self.values.hashes(window.by, "by= of Window")
+            begins = np.flatnonzero(np.diff(keys, prepend=~keys[:1]))
+        begins = np.append(begins, num_rows)
+        if window.order is None:
+            return Episodes(begins, None, 0.0)
+        times, seconds = self.values.times(window.order)
+        descends = times[1:] < times[:-1]
+        descends[begins[1:-1] - 1] = False
+        if descends.any():
+            row = int(descends.argmax()) + 1
+            raise ValueError(
+                f"order={window.order!r} must not descend within an episode; sort the rows when "
+                "you write the files, as by Table.sort_by of pyarrow: "
+                f"{self._place_of(row)} has {times[row]} after {times[row - 1]}"
+            )
+        if window.tolerance is None:
+            return Episodes(begins, None, 0.0)
+        # Each episode begins at the time at which the one before ends.
+        steps = np.diff(times, prepend=times[:1])
+        steps[begins[:-1]] = 0
+        return Episodes(begins, np.cumsum(steps) * seconds, window.tolerance)
+
+    def _place_of(self, row: int) -> str:
+        """Return in words where a row is stored."""
+        firsts = self._order.first_row
+        row_group = int(np.searchsorted(firsts, row, side="right")) - 1
+        return self.values.manifest.place_of(row_group, row - int(firsts[row_group]))
 
     def _classes(self, balanced: Balanced) -> Policy:
         names: list[Any] = [value for value, _ in balanced.proportions]
@@ -116,18 +169,16 @@ class Policies:
         return np.concatenate(parts)
 
     def _unique(self, column: str) -> Policy:
-        keys, batch_size = self.values.hashes(column), self.options.batch_size
+        keys, batch_size = self.values.hashes(column, "unique"), self.options.batch_size
         assert batch_size is not None  # noqa: S101
         most_equal, row = most_frequent(keys)
         num_full = max(1, len(keys) // batch_size)
         if most_equal > num_full:
-            order = self._order
-            row_group = int(np.searchsorted(order.first_row, row, side="right")) - 1
-            place = self.values.manifest.place_of(row_group, row - int(order.first_row[row_group]))
             raise ValueError(
                 f"unique={column!r} needs a full batch for each row of a key: one key has "
                 f"{most_equal:,} rows, and there are {num_full:,} batches of {batch_size:,}; make "
-                f"batches smaller, or leave out rows of it with filters=. It is the key of {place}"
+                "batches smaller, or leave out rows of it with filters=. It is the key of "
+                f"{self._place_of(row)}"
             )
         if self.options.drop_last and len(keys) < batch_size:
             raise ValueError(f"{len(keys)} rows make no batch of {batch_size}, with drop_last=True")

@@ -86,6 +86,10 @@ class Policy(ABC):
     def rows(self, epoch: int, block: int) -> Int64Array:
         """Return the rows of a block in order, int64; the same in every process."""
 
+    def needed(self, rows: Int64Array) -> Int64Array:
+        """Return the rows that are read for samples of a block; one may be there twice."""
+        return rows
+
     @property
     def units(self) -> Int64Array:
         """What the plan counts in each block, int64 `[b]`."""

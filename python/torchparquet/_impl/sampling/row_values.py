@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from torchparquet._impl.batches.columns import resolve_columns
 from torchparquet._impl.files.cache_file import Codec, found_by_pass
+from torchparquet._impl.files.schemas import NANOSECONDS
 from torchparquet._impl.native import hash_bytes
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.order import split_mix
@@ -36,15 +37,17 @@ class RowValues:
     keys: FileKeys | None
     storage: StorageArguments
 
-    def hashes(self, column: str) -> NDArray[np.uint64]:
+    def hashes(self, column: str, of_what: str) -> NDArray[np.uint64]:
         """Return a hash of the key of each row, uint64 `[n]`; equal for equal keys."""
 
         def of(field: Field, batch: Batch, row_group: int) -> NDArray[np.uint64]:
-            self._refuse(~_valid(field, batch), "unique needs a key in every row", row_group)
+            self._refuse(~_valid(field, batch), f"{of_what} needs a key in every row", row_group)
             values = batch[column]
             if "float" in field.dtype and not field.has_strings:
                 is_nan = np.isnan(values.double().numpy())
-                self._refuse(is_nan, "unique needs keys that equal themselves, not NaN", row_group)
+                self._refuse(
+                    is_nan, f"{of_what} needs keys that equal themselves, not NaN", row_group
+                )
             return _hashes(field, values)
 
         return self._pass(column, ["keys"], np.dtype(np.uint64), of)
@@ -60,6 +63,26 @@ class RowValues:
             return weights
 
         return self._pass(column, ["weights"], np.dtype(np.float64), of)
+
+    def times(self, column: str) -> tuple[NDArray[Any], float]:
+        """Return a number of each row, float64 or int64 `[n]`, and the seconds that 1 of it is.
+
+        For what is no time, this is 1.
+        """
+        (field,) = resolve_columns([column], self.manifest, "mask")
+        if field.has_strings:
+            raise ValueError(f"order= of Window needs a column of numbers: {column!r} has strings")
+        dtype = np.dtype(np.float64 if "float" in field.dtype else np.int64)
+
+        def of(field: Field, batch: Batch, row_group: int) -> NDArray[Any]:
+            values: NDArray[Any] = batch[column].numpy().astype(dtype)
+            wrong = ~_valid(field, batch) | np.isnan(values)
+            self._refuse(wrong, "order= of Window needs a number in every row", row_group)
+            return values
+
+        unit = field.unit or field.kinds[0][0].partition("[")[2].partition("]")[0].split(",")[0]
+        seconds = NANOSECONDS[unit] / NANOSECONDS["s"] if unit in NANOSECONDS else 1.0
+        return self._pass(column, ["times"], dtype, of), seconds
 
     def classes(self, column: str, values: Sequence[Any]) -> NDArray[np.uint16]:
         """Return the number of each row's class among the values, or how many there are."""

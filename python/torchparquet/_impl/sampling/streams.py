@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from torchparquet._impl.batches.batch_rows import joined, picked
 from torchparquet._impl.batches.tensors import Batch
@@ -43,7 +44,10 @@ class SampledOpener(HoldingOpener):
         order = Ranges.whole(np.arange(len(row_groups)), selection.num_rows)
         total, batches = int(selection.num_rows.sum()), np.array(sizes, np.int64)
         read = Share(0, 1, None, order, total, Ranges.none(), None, batches)
-        return SampledStream(self.rows.open([read], num_workers, manifest), self, share)
+        return self._stream(self.rows.open([read], num_workers, manifest), share)
+
+    def _stream(self, rows: Stream, share: Share) -> SampledStream:
+        return SampledStream(rows, self, share)
 
     def shares_to_read(self, shares: Sequence[Share]) -> Sequence[Share]:
         """Return nothing: what the next epoch reads is other rows of row groups."""
@@ -80,16 +84,20 @@ class SampledOpener(HoldingOpener):
         return row_group, rows - first_row[row_group]
 
     def _wanted(self, rows: Int64Array) -> tuple[dict[int, NDArray[np.bool_]], Int64Array]:
-        """Return masks of the row groups that rows are of, and the index of each row among all."""
+        """Return masks of the rows to read, by row group, and the index of each row among them."""
         # By marks: a hundredth of the time that sorting takes.
         sizes = self.policy.order.row_group_rows
-        row_group, local = self._places(rows)
+        needed = self.policy.needed(rows)
+        row_group, local = self._places(needed)
         is_met = np.zeros(len(sizes), bool)
         is_met[row_group] = True
         ends = np.cumsum(np.where(is_met, sizes, 0))
         local += (ends - sizes)[row_group]
         mask = np.zeros(int(ends[-1]), bool)
         mask[local] = True
+        if needed is not rows:
+            row_group, local = self._places(rows)
+            local += (ends - sizes)[row_group]
         met = np.flatnonzero(is_met)
         masks = dict(zip(met.tolist(), np.split(mask, ends[met[:-1]]), strict=True))
         return masks, (np.cumsum(mask, dtype=np.int32) - 1)[local].astype(np.int64)
@@ -116,7 +124,8 @@ class SampledStream(HoldingStream):
         self._batch_rows = (share.batch_size or 0) * opener.policy.rows_of_unit
         self._blocks = opener._blocks(share)
         self._held: Batch = {}
-        self._index = torch.zeros(0, dtype=torch.int64)  # of held rows, in the order of samples
+        self._rows = np.zeros(0, np.int64)  # in the order of samples
+        self._index = torch.zeros(0, dtype=torch.int64)  # of them among those that are held
         self._place = 0  # of the next sample
         self._is_valid = True
 
@@ -126,8 +135,9 @@ class SampledStream(HoldingStream):
         while missing:
             if self._place == len(self._index) and not self._read_block():
                 break
-            index = self._index[self._place : self._place + missing]
-            part = picked(self._held, index)
+            taken = slice(self._place, self._place + missing)
+            index = self._index[taken]
+            part = self._picked(self._rows[taken], index)
             if self._opener.row_valid:
                 part[ROW_VALID] = torch.full((len(index),), self._is_valid)
             parts.append(part)
@@ -142,11 +152,15 @@ class SampledStream(HoldingStream):
         block = next(self._blocks, None)
         if block is None:
             return False
-        self._is_valid, rows = block
+        self._is_valid, self._rows = block
         self._held = {}
         self._held = next(self._source)
-        self._index, self._place = torch.from_numpy(self._opener._wanted(rows)[1]), 0
+        self._index, self._place = torch.from_numpy(self._opener._wanted(self._rows)[1]), 0
         return True
+
+    def _picked(self, rows: Int64Array, index: Tensor) -> Batch:
+        """Return samples: numbers of their rows, and where these are held."""
+        return picked(self._held, index)
 
     @property
     def next_is_ready(self) -> bool:

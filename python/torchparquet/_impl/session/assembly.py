@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +20,12 @@ from torchparquet._impl.files.remote.storage import StorageArguments, with_more
 from torchparquet._impl.files.remote.urls import is_remote_url
 from torchparquet._impl.functions.decoders import Decoder
 from torchparquet._impl.functions.transforms import Processor, Transform, Transforms
+from torchparquet._impl.native import tensor_bytes
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions, check_dynamic
 from torchparquet._impl.plan.step_costs import RowCosts
 from torchparquet._impl.ranks.sharding import Membership
 from torchparquet._impl.reading.read_options import ReadOptions
+from torchparquet._impl.reading.reader_arguments import field_spec
 from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW, WindowMemory
 from torchparquet._impl.reading.word_pass import WordPass
@@ -32,12 +35,13 @@ from torchparquet._impl.rows.select_rows import RowArguments, select_rows
 from torchparquet._impl.sampling.policies import Policies, Sampling
 from torchparquet._impl.sampling.row_values import RowValues
 from torchparquet._impl.sampling.streams import SampledOpener
+from torchparquet._impl.sampling.window_streams import WindowOpener, check_windowed
 from torchparquet._impl.sequences.by_length import counted_field, group_rows
 from torchparquet._impl.sequences.length_pass import LengthPass, pack_rows
 from torchparquet._impl.sequences.row_costs import cost_rows
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.tables.sources import table_source
-from torchparquet.options import Ahead, Balanced, ByLength, Order, Pack, Weights
+from torchparquet.options import Ahead, Balanced, ByLength, Order, Pack, Weights, Window
 
 _BATCHES_OF_BLOCK = 16
 
@@ -46,15 +50,15 @@ def check_together(
     plan: PlanOptions,
     membership: Membership,
     *,
-    pack: Pack | None,
+    pack: Pack | Window | None,
     by_length: ByLength | None,
     sample: Balanced | Weights | None,
     unique: str | None,
     window: tuple[int, int] | None,
 ) -> None:
     """Check the options that exclude each other."""
-    if pack is not None and not isinstance(pack, Pack):
-        raise TypeError(f"pack must be a Pack or None, got {shown(pack)}")
+    if pack is not None and not isinstance(pack, Pack | Window):
+        raise TypeError(f"pack must be a Pack, a Window or None, got {shown(pack)}")
     if sample is not None and not isinstance(sample, Balanced | Weights):
         raise TypeError(f"sample must be a Balanced, a Weights or None, got {shown(sample)}")
     if unique is not None and not isinstance(unique, str):
@@ -64,14 +68,20 @@ def check_together(
         check_dynamic({"canonical_world_size": (canonical, None)})
     elif membership.ranks.store is not None:
         raise ValueError(f'Ranks(store=...) needs even="dynamic", got even={plan.even!r}')
-    if sample is not None or unique is not None:
+    named = {
+        "pack=Window(...)": isinstance(pack, Window),
+        f"sample={type(sample).__name__}(...)": sample is not None,
+        f"unique={unique!r}": unique is not None,
+    }
+    if any(named.values()):
+        first = next(name for name, is_given in named.items() if is_given)
         _refuse_beside(
-            f"unique={unique!r}" if sample is None else f"sample={type(sample).__name__}(...)",
+            first,
             {
-                f"unique={unique!r}": sample is not None and unique is not None,
+                **{name: is_given for name, is_given in named.items() if name != first},
                 "batch_size=ByLength(...)": by_length is not None,
                 "batch_size=None": plan.batch_size is None,
-                "pack": pack is not None,
+                "pack=Pack(...)": isinstance(pack, Pack),
                 "order": plan.order != Order(),
                 'even="dynamic"': plan.even == "dynamic",
             },
@@ -164,10 +174,10 @@ class Source:
         manifest: Manifest,
         fields: tuple[Field, ...],
         reading: ReadOptions,
-        sample: Pack | ByLength | None,
+        sample: Pack | Window | ByLength | None,
     ) -> tuple[Manifest, Manifest, RowCosts | None]:
         """Return the manifests of the rows to read and of the samples they become, and costs."""
-        if sample is None:
+        if sample is None or isinstance(sample, Window):
             return manifest, manifest, None
         if isinstance(sample, ByLength) and sample.rows is None:
             manifest = manifest.keep(manifest.row_group_num_rows > 0)
@@ -188,10 +198,14 @@ class Source:
         self, rows: StreamOpener, plan: PlanOptions, window: tuple[int, int] | None, of: Sampling
     ) -> tuple[SampledOpener, PlanOptions]:
         """Return what opens streams of samples, and how these are planned: blocks in order."""
+        if isinstance(of, Window):
+            check_windowed(of, rows.fields)
+            _check_two_batches(rows, plan, of)
         values = RowValues(rows.manifest, rows.options, self.keys, self.storage)
-        policies = Policies(values, plan, _rows_of_block(rows, plan, window, of))
+        policies = Policies(values, plan, *_rows_of_block(rows, plan, window, of))
         policy = policies.policy(of)
-        opener = SampledOpener(
+        opener_of: Any = WindowOpener if isinstance(of, Window) else SampledOpener
+        opener: SampledOpener = opener_of(
             rows=replace(rows, options=replace(rows.options, pin_memory=False), row_valid=False),
             manifest=policies.manifest(policy),
             policy=policy,
@@ -217,7 +231,7 @@ def transforms_of(
     transform: Transform | None,
 ) -> Transforms | None:
     """Return the functions, checked against the names of a batch; None if there are none."""
-    _refuse_repeated("ByLength", names)
+    _refuse_repeated("ByLength and Window add", names)
     given: object = transform
     if given is Ahead:
         raise TypeError(
@@ -228,7 +242,7 @@ def transforms_of(
         return None
     transforms = Transforms(processors, transform, decoders)
     decoded = transforms.names_of(names)
-    _refuse_repeated("decode", decoded)
+    _refuse_repeated("decode adds", decoded)
     transforms.check_names(decoded)
     return transforms
 
@@ -236,7 +250,22 @@ def transforms_of(
 def _refuse_repeated(adding: str, names: Sequence[str]) -> None:
     repeated = listed([name for name, count in Counter(names).items() if count > 1])
     if repeated:
-        raise ValueError(f"{adding} adds keys that columns have too, rename those: {repeated}")
+        raise ValueError(f"{adding} keys that columns have too, rename those: {repeated}")
+
+
+def _check_two_batches(streams: StreamOpener, plan: PlanOptions, window: Window) -> None:
+    """Raise unless two batches of windows fit the memory."""
+    offsets_of, num_rows = window.offsets_of, plan.batch_size or 1
+    needed = 2 * sum(
+        int(tensor_bytes([field_spec(field)], num_rows * len(offsets_of.get(field.name, "1"))))
+        for field in streams.tensors
+    )
+    most = streams.options.memory_per_worker(1)
+    if needed > most:
+        raise ValueError(
+            f"max_memory must hold at least two batches, {needed} bytes for batches of {num_rows} "
+            f"windows; got max_memory={most}"
+        )
 
 
 def _window_memory(streams: StreamOpener, rows_of_batch: int) -> WindowMemory:
@@ -271,8 +300,11 @@ def window_of_row_groups(
 
 def _rows_of_block(
     streams: StreamOpener, plan: PlanOptions, window: tuple[int, int] | None, of: Sampling
-) -> int:
-    """Return how many samples are chosen and permuted together: those of a window, if they fit."""
+) -> tuple[int, int]:
+    """Return how many samples are chosen and permuted together: those of a window, if they fit.
+
+    Second is how many rows fit.
+    """
     rows = streams.manifest.row_group_num_rows
     num_chunks, wanted = (DEFAULT_WINDOW, 0) if window is None else window
     if not plan.shuffle or window == (0, 0):
@@ -286,7 +318,7 @@ def _rows_of_block(
     memory = _window_memory(streams, batch_rows)
     # A block is held while the next one is decoded, also by each of a few workers.
     fitting = int(memory.max_memory_bytes / 8 / max(memory.bytes_per_row, 1.0))
-    return max(1, min(wanted, fitting))
+    return max(1, min(wanted, fitting)), fitting
 
 
 def make_planner(
