@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -22,6 +23,15 @@ from tests.sampling.test_sampling import CASES, MANY_CASES, WORLDS, World, made
 from torchparquet import ParquetDataset, Window, mix, verify_no_shard_overlap
 
 pytestmark = pytest.mark.filterwarnings("ignore:this epoch has no step")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread_of_torch() -> Iterator[None]:
+    """Spare small batches the wait for torch's threads, which is long on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)
