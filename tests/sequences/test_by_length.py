@@ -229,7 +229,7 @@ def test_a_row_that_is_too_long_is_named(tmp_path: Path) -> None:
         ({"columns": {"tokens": "label"}}, "only lists of numbers"),
         (
             {"columns": {"tokens": "tokens", "tokens.length": "label"}},
-            "adds keys that columns have",
+            "add keys that columns have",
         ),
         ({"shuffle": True, "shuffle_window": "100 rows"}, "shuffle_window counts row groups"),
     ],

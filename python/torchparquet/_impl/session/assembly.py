@@ -231,7 +231,7 @@ def transforms_of(
     transform: Transform | None,
 ) -> Transforms | None:
     """Return the functions, checked against the names of a batch; None if there are none."""
-    _refuse_repeated("ByLength and Window add", names)
+    _refuse_repeated("lengths and masks add", names)
     given: object = transform
     if given is Ahead:
         raise TypeError(
