@@ -1,7 +1,7 @@
 r"""The cost of threads to each other, and what it allows on a machine with more cores.
 
     pip install . -C cmake.build-type=RelWithDebInfo \
-        "-C cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO=-O3 -g1 -DNDEBUG -fno-omit-frame-pointer"
+        -C "cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO=-O3 -g1 -DNDEBUG -fno-omit-frame-pointer"
     python bench/threads/scheduling.py
     python bench/threads/scheduling.py --quick
 
