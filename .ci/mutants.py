@@ -33,7 +33,10 @@ from cosmic_ray.work_item import TestOutcome
 PACKAGE = Path("python/torchparquet")
 ROOMS = ("_impl/plan", "_impl/session")
 # The tests of the plan, of states and of ranks.
-TESTS = ("tests/plan", "tests/session", "tests/mixing", "tests/ranks", "tests/sequences")
+TESTS = (
+    *("tests/plan", "tests/session", "tests/mixing", "tests/ranks", "tests/sequences"),
+    "tests/functions/test_transforms.py",  # tells the rows of a batch that failed
+)
 COPY = Path("build/mutants")
 # An editable installation would be found before the copy.
 NO_EDITABLE = """
