@@ -471,3 +471,23 @@ def test_a_state_of_other_costs_is_refused(tmp_path: Path) -> None:
     for other in (2, ByLength("tokens", rows=2, cost=(1, 1))):
         with pytest.raises(ValueError, match="cost is"):
             make(other).load_state_dict(state)
+
+
+def test_a_state_of_other_rows_leads_to_the_next_epoch(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", [[1, 2, 3], [4, 5]])
+
+    def make() -> ParquetDataset:
+        by_length = ByLength("tokens", rows=2, cost="linear")
+        return ParquetDataset(tmp_path, batch_size=by_length, shuffle=True)
+
+    dataset = make()
+    next(iter(dataset))
+    state = dataset.state_dict()
+    write(tmp_path / "b.parquet", [[6, 7, 8]])
+    grown = make()
+    grown.load_state_dict(state, other_data="next_epoch")
+    assert grown.epoch == 1
+    assert sum(len(batch["label"]) for batch in grown) == 8
+    plain = ParquetDataset(tmp_path, batch_size=2, shuffle=True)
+    with pytest.raises(ValueError, match="cost is"):
+        plain.load_state_dict(state, other_data="next_epoch")

@@ -99,7 +99,12 @@ def of_data(value: Any, identity: Identity) -> Any:
     """Return what `dump` made as if it were of the data of `identity`; else the value itself."""
     if not isinstance(value, Mapping) or value.get("format") != FORMAT:
         return value
-    return {**value, "data": identity["data"], "table": identity.get("table")}
+    known = {**value, "data": identity["data"], "table": identity.get("table")}
+    order, cost = value.get("order"), identity["order"].get("cost")
+    is_other = value.get("data") != identity["data"]
+    if is_other and cost is not None and isinstance(order, Mapping) and "cost" in order:
+        known["order"] = {**order, "cost": cost}  # other rows have other costs
+    return known
 
 
 def parse(value: object, identity: Identity, requested_window: tuple[int, int] | None) -> State:
