@@ -287,6 +287,15 @@ def test_batches_of_a_budget_are_matched_by_cost(tmp_path: Path) -> None:
     assert excess() > 1.3
 
 
+def test_row_groups_that_windows_share_are_read_once(tmp_path: Path) -> None:
+    write_lognormal(tmp_path / "a.parquet", 20, 300)
+    by_length = ByLength("tokens", 2500, cost="linear")
+    dataset = ParquetDataset(tmp_path, batch_size=by_length, shuffle=True, shuffle_window=1)
+    found = [row for batch in dataset for row in batch["id"].tolist()]
+    assert sorted(found) == list(range(6000))
+    assert dataset.metrics().rows == 6000
+
+
 def test_epochs_and_seeds_deal_rows_anew(tmp_path: Path) -> None:
     write_lognormal(tmp_path / "a.parquet", 4, 200)
     by_length = ByLength("tokens", rows=4, cost="linear")
