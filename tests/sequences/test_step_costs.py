@@ -296,6 +296,19 @@ def test_row_groups_that_windows_share_are_read_once(tmp_path: Path) -> None:
     assert dataset.metrics().rows == 6000
 
 
+def test_windows_hold_the_row_groups_that_fit_memory(tmp_path: Path) -> None:
+    # A row group of short rows is a single batch, one of long rows is 20.
+    row_groups = [[1] * 200 if group % 8 else [200] * 20 for group in range(64)]
+    write(tmp_path / "a.parquet", row_groups)
+    by_length = ByLength("tokens", 200, cost="linear")
+    dataset = ParquetDataset(tmp_path, batch_size=by_length, shuffle=True, max_memory="400KiB")
+    chunks, counts = dataset.plan().share(0).in_windows()
+    windows = np.split(chunks.row_group, counts.cumsum()[:-1])
+    held = [sum(len(row_groups[group]) for group in set(of.tolist())) for of in windows]
+    assert max(held) * (4 + 8 + 8 + 8 + 4) <= 200 << 10  # without offsets and names
+    assert sum(len(batch["label"]) for batch in dataset) == sum(map(len, row_groups))
+
+
 def test_epochs_and_seeds_deal_rows_anew(tmp_path: Path) -> None:
     write_lognormal(tmp_path / "a.parquet", 4, 200)
     by_length = ByLength("tokens", rows=4, cost="linear")
