@@ -452,6 +452,7 @@ def test_a_function_sees_lengths_that_it_may_change(tmp_path: Path) -> None:
         ({"rows": 8, "cost": "square"}, "cost must be"),
         ({"rows": 8, "cost": (1, -1)}, "two numbers, finite and not negative"),
         ({"rows": 8, "cost": (1, 2, 3)}, "two numbers"),
+        ({"rows": 8, "cost": np.ones(2)}, "cost must be"),
         ({"rows": 8, "cost": (1, float("nan"))}, "two numbers"),
         ({"rows": 0, "cost": "linear"}, "rows must be"),
     ],
@@ -490,9 +491,13 @@ def test_a_state_of_other_costs_is_refused(tmp_path: Path) -> None:
 
     state = make(ByLength("tokens", rows=2, cost="linear")).state_dict()
     make(ByLength("tokens", rows=2, cost=(2, 0))).load_state_dict(state)  # the same in proportion
-    for other in (2, ByLength("tokens", rows=2, cost=(1, 1))):
-        with pytest.raises(ValueError, match="cost is"):
-            make(other).load_state_dict(state)
+    other = make(ByLength("tokens", rows=2, cost=(1, 1)))
+    with pytest.raises(ValueError, match="gives rows other costs than in the state"):
+        other.load_state_dict(state)
+    with pytest.raises(ValueError, match=r"equal cost, by ByLength.*, only in the state"):
+        make(2).load_state_dict(state)
+    with pytest.raises(ValueError, match=r"equal cost, by ByLength.*, only here"):
+        other.load_state_dict(make(2).state_dict())
 
 
 def test_a_state_of_other_rows_leads_to_the_next_epoch(tmp_path: Path) -> None:
@@ -511,5 +516,5 @@ def test_a_state_of_other_rows_leads_to_the_next_epoch(tmp_path: Path) -> None:
     assert grown.epoch == 1
     assert sum(len(batch["label"]) for batch in grown) == 8
     plain = ParquetDataset(tmp_path, batch_size=2, shuffle=True)
-    with pytest.raises(ValueError, match="cost is"):
+    with pytest.raises(ValueError, match="only in the state"):
         plain.load_state_dict(state, other_data="next_epoch")

@@ -184,8 +184,16 @@ def _differences(
     if theirs["digest"] != ours["digest"]:
         same = ["the columns' dtypes, nulls or other options differ"]
         found += _unequal("columns are", theirs.get("names"), ours["names"]) or same
-    theirs, ours = dict(value["order"]), identity["order"]
+    theirs, ours = dict(value["order"]), dict(identity["order"])
     window = theirs.pop("window")
+    costs = theirs.pop("cost", None), ours.pop("cost", None)
+    if costs[0] != costs[1]:
+        place = "only here" if costs[0] is None else "only in the state"
+        found.append(
+            f"steps have equal cost, by ByLength(cost=...), {place}"
+            if None in costs
+            else "ByLength(cost=...) gives rows other costs than in the state"
+        )
     # Less memory may have put a bound on windows of whole row groups.
     told = window_text(*window)
     wanted = told if requested_window is None else window_text(*requested_window)
