@@ -386,6 +386,12 @@ def test_costs_are_checked(tmp_path: Path, cost: Any, message: str) -> None:
         ParquetDataset(tmp_path, batch_size=ByLength("tokens", rows=2, cost=cost), shuffle=True)
 
 
+def test_pairs_of_large_integers_do_not_overflow() -> None:
+    lengths, rows = np.array([1, 2, 4, 4]), np.array([4])
+    large = row_costs((0, 2**60), lengths, rows)
+    assert np.array_equal(large.of_row, row_costs((0.0, 1.0), lengths, rows).of_row)
+
+
 @pytest.mark.parametrize("arguments", [{"rows": 2}, {"max_tokens": 5000}], ids=str)
 def test_a_row_that_costs_more_than_all_others_is_named(
     tmp_path: Path, arguments: dict[str, Any]
