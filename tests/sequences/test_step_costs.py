@@ -317,6 +317,21 @@ def test_epochs_and_seeds_deal_rows_anew(tmp_path: Path) -> None:
     assert len(first & second) < len(first) // 4
 
 
+def test_each_epoch_deals_other_row_groups_and_leaves_out_others() -> None:
+    rows = np.random.default_rng(0).integers(80, 100, 64)
+    costs = row_costs("linear", lognormal(int(rows.sum()), 6), rows)
+    options: dict[str, Any] = {"shuffle": True, "shuffle_window": 8, "world_size": 8}
+    of_rank, read = set(), set()
+    for epoch in range(10):
+        plan = EpochPlan(rows, PlanOptions(8, epoch=epoch, even="drop", **options), row_costs=costs)
+        of_rank.add(frozenset(plan.share(0).chunks.row_group.tolist()))
+        for index in range(8):
+            for window in delivered_rows(plan.share(index)):
+                read |= set(zip(window.row_group.tolist(), window.row.tolist(), strict=True))
+    assert len(of_rank) == 10
+    assert len(read) == rows.sum()
+
+
 @pytest.mark.parametrize("options", [{}, {"order": Order(canonical_world_size=4)}], ids=str)
 def test_mixes_rows_and_workers(tmp_path: Path, options: Any) -> None:
     write_lognormal(tmp_path / "a.parquet", 12, 50)
