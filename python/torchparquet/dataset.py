@@ -336,14 +336,13 @@ class ParquetDataset(SessionDataset[Batch]):
                 row_valid=row_streams.row_valid,
             )
         elif by_length is not None:
-            window = window_of_row_groups(
-                row_streams, plan, window, num_cut=2 * (costs is not None)
-            )
+            num_batches = None if costs is None else samples.row_group_num_rows
+            window = window_of_row_groups(row_streams, plan, window, num_batches)
             streams = GroupedOpener(
                 rows=row_streams,
                 manifest=samples,
                 by_length=by_length,
-                has_single_windows=window in (None, (0, 0), (1, 0)),
+                has_single_windows=costs is None and window in (None, (0, 0), (1, 0)),
                 pins_for_device=pins_for_device,
             )
         planner = make_planner(

@@ -433,7 +433,7 @@ class ByLength:
                     f"a cost of aL + bL² needs two numbers, finite and not negative; got {cost!r}"
                 )
             set_checked(self, cost=numbers)
-        elif not (cost is None or cost == "linear" or callable(cost)):
+        elif not (cost is None or callable(cost) or (isinstance(cost, str) and cost == "linear")):
             raise ValueError(
                 f'cost must be "linear", a pair (a, b) or a function of lengths; got {shown(cost)}'
             )

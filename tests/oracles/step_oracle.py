@@ -36,16 +36,30 @@ def dealt_in_turns(order: Any, costs: Any, num_shares: int, size: int) -> Any:
     block = max(1, round(size * len(order) / sum(rows.values()))) * num_shares
     found: list[int] = []
     for begin in range(0, len(order), block):
-        own = sorted(order[begin : begin + block], key=lambda group: -excess[group])
+        own = order[begin : begin + block]
+        by_cost = sorted(own, key=lambda group: -excess[group])
+        at_of = {group: at for at, group in enumerate(own)}
+        place = {
+            group: number + 2 * num_shares * (at_of[group] / len(own))
+            for number, group in enumerate(by_cost)
+        }
+        own.sort(key=place.__getitem__)
         totals, turns = [0.0] * num_shares, []
         for at in range(0, len(own), num_shares):
             turn = [hole] * num_shares
             by_total = sorted(range(num_shares), key=totals.__getitem__)
-            for share, group in zip(by_total, own[at : at + num_shares], strict=False):
+            costliest = sorted(own[at : at + num_shares], key=lambda group: -excess[group])
+            for share, group in zip(by_total, costliest, strict=False):
                 turn[share] = group
                 totals[share] += excess[group]
             turns.append(turn)
-        swap([turn for turn in turns if hole not in turn], totals, excess)
+        full = [turn for turn in turns if hole not in turn]
+        swap(full, totals, excess)
+        if full:
+            shares = sorted(range(num_shares), key=lambda share: at_of[full[0][share]])
+            turns = [[turn[share] for share in shares] for turn in turns]
+            full = sorted(turns[: len(full)], key=lambda turn: at_of[turn[0]])
+            turns[: len(full)] = full
         found += [group for turn in turns for group in turn]
     return found
 

@@ -287,12 +287,49 @@ def test_batches_of_a_budget_are_matched_by_cost(tmp_path: Path) -> None:
     assert excess() > 1.3
 
 
+def test_row_groups_that_windows_share_are_read_once(tmp_path: Path) -> None:
+    write_lognormal(tmp_path / "a.parquet", 20, 300)
+    by_length = ByLength("tokens", 2500, cost="linear")
+    dataset = ParquetDataset(tmp_path, batch_size=by_length, shuffle=True, shuffle_window=1)
+    found = [row for batch in dataset for row in batch["id"].tolist()]
+    assert sorted(found) == list(range(6000))
+    assert dataset.metrics().rows == 6000
+
+
+def test_windows_hold_the_row_groups_that_fit_memory(tmp_path: Path) -> None:
+    # A row group of short rows is a single batch, one of long rows is 20.
+    row_groups = [[1] * 200 if group % 8 else [200] * 20 for group in range(64)]
+    write(tmp_path / "a.parquet", row_groups)
+    by_length = ByLength("tokens", 200, cost="linear")
+    dataset = ParquetDataset(tmp_path, batch_size=by_length, shuffle=True, max_memory="400KiB")
+    chunks, counts = dataset.plan().share(0).in_windows()
+    windows = np.split(chunks.row_group, counts.cumsum()[:-1])
+    held = [sum(len(row_groups[group]) for group in set(of.tolist())) for of in windows]
+    assert max(held) * (4 + 8 + 8 + 8 + 4) <= 200 << 10  # without offsets and names
+    assert sum(len(batch["label"]) for batch in dataset) == sum(map(len, row_groups))
+
+
 def test_epochs_and_seeds_deal_rows_anew(tmp_path: Path) -> None:
     write_lognormal(tmp_path / "a.parquet", 4, 200)
     by_length = ByLength("tokens", rows=4, cost="linear")
     dataset = ParquetDataset(tmp_path, batch_size=by_length, shuffle=True)
     first, second = ({frozenset(batch["id"].tolist()) for batch in dataset} for _ in range(2))
     assert len(first & second) < len(first) // 4
+
+
+def test_each_epoch_deals_other_row_groups_and_leaves_out_others() -> None:
+    rows = np.random.default_rng(0).integers(80, 100, 64)
+    costs = row_costs("linear", lognormal(int(rows.sum()), 6), rows)
+    options: dict[str, Any] = {"shuffle": True, "shuffle_window": 8, "world_size": 8}
+    of_rank, read = set(), set()
+    for epoch in range(10):
+        plan = EpochPlan(rows, PlanOptions(8, epoch=epoch, even="drop", **options), row_costs=costs)
+        of_rank.add(frozenset(plan.share(0).chunks.row_group.tolist()))
+        for index in range(8):
+            for window in delivered_rows(plan.share(index)):
+                read |= set(zip(window.row_group.tolist(), window.row.tolist(), strict=True))
+    assert len(of_rank) == 10
+    assert len(read) == rows.sum()
 
 
 @pytest.mark.parametrize("options", [{}, {"order": Order(canonical_world_size=4)}], ids=str)
@@ -364,6 +401,12 @@ def test_costs_are_checked(tmp_path: Path, cost: Any, message: str) -> None:
         ParquetDataset(tmp_path, batch_size=ByLength("tokens", rows=2, cost=cost), shuffle=True)
 
 
+def test_pairs_of_large_integers_do_not_overflow() -> None:
+    lengths, rows = np.array([1, 2, 4, 4]), np.array([4])
+    large = row_costs((0, 2**60), lengths, rows)
+    assert np.array_equal(large.of_row, row_costs((0.0, 1.0), lengths, rows).of_row)
+
+
 @pytest.mark.parametrize("arguments", [{"rows": 2}, {"max_tokens": 5000}], ids=str)
 def test_a_row_that_costs_more_than_all_others_is_named(
     tmp_path: Path, arguments: dict[str, Any]
@@ -430,6 +473,7 @@ def test_a_function_sees_lengths_that_it_may_change(tmp_path: Path) -> None:
         ({"rows": 8, "cost": "square"}, "cost must be"),
         ({"rows": 8, "cost": (1, -1)}, "two numbers, finite and not negative"),
         ({"rows": 8, "cost": (1, 2, 3)}, "two numbers"),
+        ({"rows": 8, "cost": np.ones(2)}, "cost must be"),
         ({"rows": 8, "cost": (1, float("nan"))}, "two numbers"),
         ({"rows": 0, "cost": "linear"}, "rows must be"),
     ],
@@ -468,6 +512,30 @@ def test_a_state_of_other_costs_is_refused(tmp_path: Path) -> None:
 
     state = make(ByLength("tokens", rows=2, cost="linear")).state_dict()
     make(ByLength("tokens", rows=2, cost=(2, 0))).load_state_dict(state)  # the same in proportion
-    for other in (2, ByLength("tokens", rows=2, cost=(1, 1))):
-        with pytest.raises(ValueError, match="cost is"):
-            make(other).load_state_dict(state)
+    other = make(ByLength("tokens", rows=2, cost=(1, 1)))
+    with pytest.raises(ValueError, match="gives rows other costs than in the state"):
+        other.load_state_dict(state)
+    with pytest.raises(ValueError, match=r"equal cost, by ByLength.*, only in the state"):
+        make(2).load_state_dict(state)
+    with pytest.raises(ValueError, match=r"equal cost, by ByLength.*, only here"):
+        other.load_state_dict(make(2).state_dict())
+
+
+def test_a_state_of_other_rows_leads_to_the_next_epoch(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", [[1, 2, 3], [4, 5]])
+
+    def make() -> ParquetDataset:
+        by_length = ByLength("tokens", rows=2, cost="linear")
+        return ParquetDataset(tmp_path, batch_size=by_length, shuffle=True)
+
+    dataset = make()
+    next(iter(dataset))
+    state = dataset.state_dict()
+    write(tmp_path / "b.parquet", [[6, 7, 8]])
+    grown = make()
+    grown.load_state_dict(state, other_data="next_epoch")
+    assert grown.epoch == 1
+    assert sum(len(batch["label"]) for batch in grown) == 8
+    plain = ParquetDataset(tmp_path, batch_size=2, shuffle=True)
+    with pytest.raises(ValueError, match="only in the state"):
+        plain.load_state_dict(state, other_data="next_epoch")

@@ -88,8 +88,9 @@ def evened_order(
     """Deal units in turns so that the shares' rows of each slot cost about the same.
 
     The first units keep their order, and fill whole turns. Of the rest, those of about a slot are
-    sorted by what they cost more than so many rows do on the average. Each turn takes the next of
-    them, the costliest for the share that has cost least. Then shares swap units.
+    sorted by what they cost more than so many rows do on the average, up to two turns apart from
+    that. Each turn takes the next of them, the costliest for the share that has cost least. Then
+    shares swap units. Which share has which of these parts, and its turns, are in random order.
     """
     rest = units.pick(slice(num_first, None))
     rows, count = rest.num_rows, len(rest.num_rows)
@@ -102,15 +103,23 @@ def evened_order(
     turns = [np.arange(num_first), np.full(-num_first % num_shares, len(units.num_rows))]
     for begin in range(0, count, block):
         own = excess[begin : begin + block]
-        order = np.argsort(-own, kind="stable") + begin
+        # Units stand in the epoch's random order: by it, one may come up to two turns later.
+        by_cost, place = np.argsort(-own, kind="stable"), np.arange(len(own)) / len(own)
+        place[by_cost] = np.arange(len(own)) + 2 * num_shares * place[by_cost]
+        order = np.argsort(place, kind="stable") + begin
         total, dealt = np.zeros(num_shares), np.full((-(-len(own) // num_shares), num_shares), -1)
         for turn, at in zip(dealt, range(0, len(own), num_shares), strict=True):
             some = order[at : at + num_shares]
+            some = some[np.argsort(-excess[some], kind="stable")]
             least = np.argsort(total, kind="stable")[: len(some)]
             turn[least] = some
             total[least] += excess[some]
         num_full = len(own) // num_shares
         _swap(dealt[:num_full], total, excess)
+        if num_full:
+            # Neither the shares nor the turns of an epoch follow from costs.
+            dealt = dealt[:, np.argsort(dealt[0])]
+            dealt[:num_full] = dealt[np.argsort(dealt[:num_full, 0])]
         turns.append(np.where(dealt < 0, len(units.num_rows), dealt + num_first).ravel())
     hole = Ranges.whole(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
     return units.then(hole).pick(np.concatenate(turns))

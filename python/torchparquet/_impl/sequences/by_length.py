@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 import torch
@@ -142,8 +141,16 @@ def _row_groups(share: Share) -> list[list[int]]:
 
 
 def _whole_row_groups(manifest: Manifest, share: Share) -> Share:
-    """Return the share of rows that a share of batches needs."""
-    row_group = np.array(list(chain.from_iterable(_row_groups(share))), np.int64)
+    """Return the share of rows that a share of batches needs.
+
+    Row groups that two consecutive windows share are read once.
+    """
+    new: list[int] = []
+    held: set[int] = set()
+    for row_groups in _row_groups(share):
+        new += [group for group in row_groups if group not in held]
+        held = set(row_groups)
+    row_group = np.array(new, np.int64)
     num_rows = manifest.row_group_num_rows[row_group]
     order = Ranges.whole(row_group, num_rows)
     return Share(0, 1, None, order, int(num_rows.sum()), Ranges.none(), None, num_rows)
@@ -188,8 +195,9 @@ class GroupedStream(HoldingStream):
             if self._window is not None and self._place < len(self._window.row):
                 return
             self._window, self._place = None, 0
-            self._held.clear()
-            self._window, self._unread = next(self._windows)
+            self._window, row_groups = next(self._windows)
+            self._held = {group: self._held[group] for group in row_groups if group in self._held}
+            self._unread = [group for group in row_groups if group not in self._held]
 
     @property
     def next_is_ready(self) -> bool:

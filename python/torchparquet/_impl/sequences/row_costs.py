@@ -93,7 +93,7 @@ def costs_of_steps(
 def _function_of(cost: Cost) -> Callable[[Int64Array], Any]:
     if callable(cost):
         return cost
-    a, b = (1.0, 0.0) if isinstance(cost, str) else cost
+    a, b = (1.0, 0.0) if isinstance(cost, str) else map(float, cost)  # integers would overflow
     return lambda lengths: lengths * (a + b * lengths)
 
 

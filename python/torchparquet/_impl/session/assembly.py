@@ -273,29 +273,41 @@ def _window_memory(streams: StreamOpener, rows_of_batch: int) -> WindowMemory:
 
 
 def window_of_row_groups(
-    streams: StreamOpener, plan: PlanOptions, window: tuple[int, int] | None, num_cut: int
+    streams: StreamOpener,
+    plan: PlanOptions,
+    window: tuple[int, int] | None,
+    num_batches: Int64Array | None,
 ) -> tuple[int, int] | None:
     """Return the window of batches by length: half the memory is for what is decoded meanwhile.
 
-    `num_cut` more row groups are held, whose batches windows share.
+    With costs a window is of as many batches as `shuffle_window` row groups have, whatever row
+    groups these are of: `num_batches` are those of each row group. Two are cut by its ends.
     """
     if not plan.shuffle or window == (0, 0):
         return window
     if window is not None and window[1]:
         raise ValueError("shuffle_window counts row groups where batches are by length")
-    largest_first = np.sort(streams.manifest.row_group_num_rows)[::-1]
+    num_rows = streams.manifest.row_group_num_rows
+    largest_first = np.sort(num_rows)[::-1]
     memory = _window_memory(streams, int(largest_first[0]))
-    ends = (np.cumsum(largest_first) + num_cut * largest_first[0]).tolist()
+    cut_rows = 0 if num_batches is None else 2 * int(largest_first[0])
+    ends = (np.cumsum(largest_first) + cut_rows).tolist()
     fitting = max(1, sum(1 for end in ends if memory.fits(end, 0, 0.5)))
     if window is None:
-        default = DEFAULT_WINDOW if fitting == len(ends) else min(DEFAULT_WINDOW, fitting)
-        return default, 0
+        window = DEFAULT_WINDOW if fitting == len(ends) else min(DEFAULT_WINDOW, fitting), 0
     if min(window[0], len(ends)) > fitting:
         raise ValueError(
             f"shuffle_window must fit half of max_memory, {memory.max_memory_bytes} bytes, where "
             f"batches are by length: {fitting} row groups do, got {window[0]}"
         )
-    return window
+    if num_batches is None or fitting == len(ends):
+        return window
+    # At worst a window has the row groups with the most rows for each batch.
+    at_worst = np.argsort(-num_rows / num_batches, kind="stable")
+    most_rows = int(memory.max_memory_bytes / 2 / max(memory.bytes_per_row, 1.0))
+    held = np.cumsum(num_rows[at_worst]) + cut_rows
+    num_held = max(1, int(np.searchsorted(held, most_rows, side="right")))
+    return window[0], max(1, min(int(num_batches[at_worst[:num_held]].sum()), most_rows))
 
 
 def _rows_of_block(

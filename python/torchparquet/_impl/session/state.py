@@ -99,7 +99,12 @@ def of_data(value: Any, identity: Identity) -> Any:
     """Return what `dump` made as if it were of the data of `identity`; else the value itself."""
     if not isinstance(value, Mapping) or value.get("format") != FORMAT:
         return value
-    return {**value, "data": identity["data"], "table": identity.get("table")}
+    known = {**value, "data": identity["data"], "table": identity.get("table")}
+    order, cost = value.get("order"), identity["order"].get("cost")
+    is_other = value.get("data") != identity["data"]
+    if is_other and cost is not None and isinstance(order, Mapping) and "cost" in order:
+        known["order"] = {**order, "cost": cost}  # other rows have other costs
+    return known
 
 
 def parse(value: object, identity: Identity, requested_window: tuple[int, int] | None) -> State:
@@ -179,8 +184,16 @@ def _differences(
     if theirs["digest"] != ours["digest"]:
         same = ["the columns' dtypes, nulls or other options differ"]
         found += _unequal("columns are", theirs.get("names"), ours["names"]) or same
-    theirs, ours = dict(value["order"]), identity["order"]
+    theirs, ours = dict(value["order"]), dict(identity["order"])
     window = theirs.pop("window")
+    costs = theirs.pop("cost", None), ours.pop("cost", None)
+    if costs[0] != costs[1]:
+        place = "only here" if costs[0] is None else "only in the state"
+        found.append(
+            f"steps have equal cost, by ByLength(cost=...), {place}"
+            if None in costs
+            else "ByLength(cost=...) gives rows other costs than in the state"
+        )
     # Less memory may have put a bound on windows of whole row groups.
     told = window_text(*window)
     wanted = told if requested_window is None else window_text(*requested_window)
