@@ -74,7 +74,11 @@ bool HaveHttp() { return FindLibcurl() != nullptr; }
 
 HttpFetcher::HttpFetcher(const FetchOptions& options) : pid_(getpid()) {
   const int64_t num_connections = std::max<int64_t>(options.max_connections, 1);
-  const int64_t num_lanes = std::clamp<int64_t>(options.num_threads, 1, num_connections);
+  // A lane begins with a quarter of its connections, and keeps one where a store is
+  // overloaded. Many small lanes would hardly slow down.
+  constexpr int64_t kLeastOfLane = 16;
+  const int64_t num_lanes = std::clamp<int64_t>(
+      options.num_threads, 1, std::max<int64_t>(num_connections / kLeastOfLane, 1));
   for (int64_t lane = 0; lane < num_lanes; ++lane) {
     FetchOptions part = options;
     part.max_connections =
