@@ -76,6 +76,10 @@ class Data:
                     "--bucket-boundaries and --bucket-batch-sizes, or --cost too"
                 )
             of_length["rows"] = batch_size
+        elif of_length["cost"] and not (of_length["max_tokens"] or of_length["bucket_boundaries"]):
+            raise click.UsageError(
+                "--cost needs --batch-size, --max-tokens or --bucket-boundaries: give one of them"
+            )
         balanced, weights = order.pop("balanced"), order.pop("weights")
         if balanced and weights:
             raise click.UsageError("--balanced does not go with --weights: give one of them")
