@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -196,6 +197,20 @@ def test_a_pass_over_a_column_is_kept_beside_the_manifest(data: Path, tmp_path: 
     written = kept.stat().st_mtime_ns
     assert rows_of(made(data, manifest_cache=cache, unique="key")) == first
     assert kept.stat().st_mtime_ns == written
+
+
+def test_rows_that_change_blocks_are_held_as_numbers(tmp_path: Path) -> None:
+    num_rows = 20_000
+    keys = np.arange(num_rows) // 400
+    pq.write_table(pa.table({"key": keys}), tmp_path / "a.parquet", row_group_size=200)
+    dataset = made(tmp_path, columns=["key"], unique="key", batch_size=32, num_threads=1)
+    tracemalloc.start()
+    try:
+        batch = next(iter(dataset))
+        assert tracemalloc.get_traced_memory()[1] < 100 * num_rows
+    finally:
+        tracemalloc.stop()
+    assert len(batch["key"].unique()) == 32
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
