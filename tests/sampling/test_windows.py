@@ -260,6 +260,12 @@ def test_rows_of_equal_times_keep_the_order_of_the_file() -> None:
     assert windows_of(table_of([0] * 3, [1, 1, 2]), future=1) == [[0.0, 1.0], [1.0, 2.0]]
 
 
+def test_of_rows_of_equal_times_the_anchor_is_nearest() -> None:
+    table = table_of([0] * 4, [0.0, 1.0, 1.0, 1.0])
+    options: dict[str, Any] = {"offsets": [-1.0, 0.0], "tolerance": 0.1, "edges": "repeat"}
+    assert windows_of(table, **options) == [[0.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 3.0]]
+
+
 @pytest.mark.parametrize("times", [[0, 2, 1, 5], [3.0, 2.5, 1.0, 0.5]])
 def test_a_descending_order_names_the_row(tmp_path: Path, times: list[float]) -> None:
     pq.write_table(table_of([0, 0, 0, 1], times), tmp_path / "a.parquet", row_group_size=2)
