@@ -421,7 +421,8 @@ def test_a_window_that_cannot_be_is_refused(options: dict[str, Any], text: str) 
     [
         (["y"], {}, r"must be columns of the batch, \['x', 'text'\]; got 'y'"),
         (["text"], {"edges": "pad"}, "needs columns of one shape"),
-        (["x"], {"future": 9}, "no window fits an episode, the longest of which has 3 rows"),
+        (["x"], {"future": 9}, "no window fits an episode, the longest of which has 3 rows: short"),
+        (["x"], {"offsets": [0.5], "tolerance": 0.1}, "no window fits .* take a larger tolerance"),
     ],
 )
 def test_windows_that_columns_do_not_have_are_refused(
