@@ -281,6 +281,13 @@ def test_values_that_cannot_be_sampled_are_named(
         made(data, **options)
 
 
+@pytest.mark.parametrize("weight", [1e-320, 1e308])
+def test_weights_may_be_of_any_scale(data: Path, weight: float) -> None:
+    assert rows_of(made(data, sample=Weights(np.full(NUM_ROWS, weight)))) == rows_of(
+        made(data, sample=Weights(np.ones(NUM_ROWS)))
+    )
+
+
 @pytest.mark.parametrize("weight", [0.0, -1.0, math.inf, math.nan])
 def test_weights_must_be_above_zero_and_finite(data: Path, tmp_path: Path, weight: float) -> None:
     weights = np.ones(NUM_ROWS)
