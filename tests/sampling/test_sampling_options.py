@@ -281,6 +281,20 @@ def test_values_that_cannot_be_sampled_are_named(
         made(data, **options)
 
 
+@pytest.mark.parametrize("dtype", [pa.float16(), pa.float32(), pa.float64()])
+def test_classes_are_numbers_as_the_column_stores_them(dtype: pa.DataType) -> None:
+    values = np.array([0.1, 0.2] * 4).astype(dtype.to_pandas_dtype())
+    table = pa.table({"x": range(8), "label": pa.array(values, dtype)})
+    (rows,) = rows_of(made(table, sample=Balanced("label", {0.1: 1})))
+    assert sorted(rows) == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize("value", [None, math.nan, 2**64, 0.5])
+def test_a_class_of_whole_numbers_is_one(data: Path, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"which has whole numbers; got {value!r}"):
+        made(data, sample=Balanced("key", {value: 1}))
+
+
 @pytest.mark.parametrize("weight", [1e-320, 1e308])
 def test_weights_may_be_of_any_scale(data: Path, weight: float) -> None:
     assert rows_of(made(data, sample=Weights(np.full(NUM_ROWS, weight)))) == rows_of(
