@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -198,6 +199,20 @@ def test_a_pass_over_a_column_is_kept_beside_the_manifest(data: Path, tmp_path: 
     assert kept.stat().st_mtime_ns == written
 
 
+def test_rows_that_change_blocks_are_held_as_numbers(tmp_path: Path) -> None:
+    num_rows = 20_000
+    keys = np.arange(num_rows) // 400
+    pq.write_table(pa.table({"key": keys}), tmp_path / "a.parquet", row_group_size=200)
+    dataset = made(tmp_path, columns=["key"], unique="key", batch_size=32, num_threads=1)
+    tracemalloc.start()
+    try:
+        batch = next(iter(dataset))
+        assert tracemalloc.get_traced_memory()[1] < 100 * num_rows
+    finally:
+        tracemalloc.stop()
+    assert len(batch["key"].unique()) == 32
+
+
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_states_are_of_one_sampling(data: Path, sampling: str) -> None:
     state = made(data, **SAMPLINGS[sampling]).state_dict()
@@ -264,6 +279,27 @@ def test_values_that_cannot_be_sampled_are_named(
 ) -> None:
     with pytest.raises((ValueError, KeyError), match=message):
         made(data, **options)
+
+
+@pytest.mark.parametrize("dtype", [pa.float16(), pa.float32(), pa.float64()])
+def test_classes_are_numbers_as_the_column_stores_them(dtype: pa.DataType) -> None:
+    values = np.array([0.1, 0.2] * 4).astype(dtype.to_pandas_dtype())
+    table = pa.table({"x": range(8), "label": pa.array(values, dtype)})
+    (rows,) = rows_of(made(table, sample=Balanced("label", {0.1: 1})))
+    assert sorted(rows) == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize("value", [None, math.nan, 2**64, 0.5])
+def test_a_class_of_whole_numbers_is_one(data: Path, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"which has whole numbers; got {value!r}"):
+        made(data, sample=Balanced("key", {value: 1}))
+
+
+@pytest.mark.parametrize("weight", [1e-320, 1e308])
+def test_weights_may_be_of_any_scale(data: Path, weight: float) -> None:
+    assert rows_of(made(data, sample=Weights(np.full(NUM_ROWS, weight)))) == rows_of(
+        made(data, sample=Weights(np.ones(NUM_ROWS)))
+    )
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, math.inf, math.nan])

@@ -260,6 +260,12 @@ def test_rows_of_equal_times_keep_the_order_of_the_file() -> None:
     assert windows_of(table_of([0] * 3, [1, 1, 2]), future=1) == [[0.0, 1.0], [1.0, 2.0]]
 
 
+def test_of_rows_of_equal_times_the_anchor_is_nearest() -> None:
+    table = table_of([0] * 4, [0.0, 1.0, 1.0, 1.0])
+    options: dict[str, Any] = {"offsets": [-1.0, 0.0], "tolerance": 0.1, "edges": "repeat"}
+    assert windows_of(table, **options) == [[0.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 3.0]]
+
+
 @pytest.mark.parametrize("times", [[0, 2, 1, 5], [3.0, 2.5, 1.0, 0.5]])
 def test_a_descending_order_names_the_row(tmp_path: Path, times: list[float]) -> None:
     pq.write_table(table_of([0, 0, 0, 1], times), tmp_path / "a.parquet", row_group_size=2)
@@ -415,7 +421,8 @@ def test_a_window_that_cannot_be_is_refused(options: dict[str, Any], text: str) 
     [
         (["y"], {}, r"must be columns of the batch, \['x', 'text'\]; got 'y'"),
         (["text"], {"edges": "pad"}, "needs columns of one shape"),
-        (["x"], {"future": 9}, "no window fits an episode, the longest of which has 3 rows"),
+        (["x"], {"future": 9}, "no window fits an episode, the longest of which has 3 rows: short"),
+        (["x"], {"offsets": [0.5], "tolerance": 0.1}, "no window fits .* take a larger tolerance"),
     ],
 )
 def test_windows_that_columns_do_not_have_are_refused(

@@ -74,10 +74,11 @@ class Policies:
         policy = Windows(self._order, episodes, window, self.block_rows, self.most_rows)
         if not len(policy.anchors):
             longest = int(np.diff(episodes.begins).max())
+            larger = "" if window.tolerance is None else "take a larger tolerance, "
             raise ValueError(
-                f"no window fits an episode, the longest of which has {longest} rows: shorten "
-                'windows, take edges="repeat" or "pad", or sort the rows by episode when you write '
-                "the files"
+                f"no window fits an episode, the longest of which has {longest} rows: {larger}"
+                'shorten windows, take edges="repeat" or "pad", or sort the rows by episode when '
+                "you write the files"
             )
         policy.rules = ["window", *map(repr, vars(window).values())]
         return policy

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from torchparquet._impl.batches.columns import resolve_columns
@@ -18,6 +19,7 @@ from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.order import split_mix
 from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.reading.streams import StreamOpener
+from torchparquet.options import Number
 
 if TYPE_CHECKING:
     from torchparquet._impl.batches.fields import Field
@@ -178,12 +180,14 @@ def _hash_of_value(field: Field, value: Any) -> np.uint64:
     if is_text:
         content = np.frombuffer(value.encode() if isinstance(value, str) else value, np.uint8)
         made: Any = hash_bytes(content, np.array([0, len(content)]))
-    elif "float" in field.dtype:
-        made = np.array([float(value) + 0.0]).view(np.uint64)
-    elif value != int(value):
+    elif "float" in field.dtype and isinstance(value, Number):
+        # As the column stores it: 0.1 is another number in float32.
+        stored = torch.tensor([float(value)], dtype=getattr(torch, field.dtype))
+        made = (stored.double().numpy() + 0.0).view(np.uint64)
+    elif not isinstance(value, Number) or value % 1 != 0 or not -(2**63) <= value < 2**64:
         raise ValueError(
             f"classes must be values of the column, which has whole numbers; got {value!r}"
         )
     else:
-        made = np.array([int(value)]).view(np.uint64)
+        made = np.array([int(value) % 2**64], np.uint64)
     return np.uint64(split_mix(made)[0])

@@ -76,10 +76,10 @@ class UniqueKeys(Policy):
             none = np.zeros(0, np.int64)
             self._latest = epoch, none, none
             if self._may_exceed:
-                found = _Exchange(self, epoch).run()
-                places = np.array(sorted(found), np.int64)
-                now = np.array([found[place] for place in places.tolist()], np.int64)
-                self._latest = epoch, places, now
+                before = self.order.rows_between(epoch, 0, int(self.bounds[-1]))
+                now = _Exchange(self, epoch, before.copy()).run()
+                places = np.flatnonzero(now != before)
+                self._latest = epoch, places, now[places]
         return self._latest[1:]
 
 
@@ -93,12 +93,11 @@ class _Exchange:
     each exchange leaves fewer rows too many.
     """
 
-    def __init__(self, policy: UniqueKeys, epoch: int) -> None:
-        """Begin with the order of rows."""
-        self._policy, self._epoch = policy, epoch
-        self._now: dict[int, int] = {}
+    def __init__(self, policy: UniqueKeys, epoch: int, rows: Int64Array) -> None:
+        """Begin with the rows in order, which are changed."""
+        self._policy, self._epoch, self._now = policy, epoch, rows
 
-    def run(self) -> dict[int, int]:
+    def run(self) -> Int64Array:
         """Return, by place, the row that stands there now."""
         num_blocks = len(self._policy.units)
         for block in range(num_blocks):
@@ -114,14 +113,8 @@ class _Exchange:
         return self._now
 
     def _rows(self, block: int) -> Int64Array:
-        policy = self._policy
-        begin, end = policy.bounds[block : block + 2].tolist()
-        rows = policy.order.rows_between(self._epoch, begin, end)
-        if self._now:
-            places = np.fromiter(self._now, np.int64, len(self._now))
-            own = places[(places >= begin) & (places < end)]
-            rows[own - begin] = [self._now[place] for place in own.tolist()]
-        return rows
+        begin, end = self._policy.bounds[block : block + 2].tolist()
+        return self._now[begin:end]
 
     def _surplus(self, block: int, rows: Int64Array) -> Int64Array:
         """Return the indices of rows that are of a key beyond the batches of a block, by key."""
@@ -156,11 +149,6 @@ class _Exchange:
                 break
         leaving = leaving[: len(tried)]
         rows[leaving], theirs[tried] = theirs[tried], rows[leaving]
-        for begin, at, now in (
-            (int(policy.bounds[block]), leaving, rows[leaving]),
-            (int(policy.bounds[other]), tried, theirs[tried]),
-        ):
-            self._now.update(zip((begin + at).tolist(), now.tolist(), strict=True))
         return len(tried) > 0
 
 

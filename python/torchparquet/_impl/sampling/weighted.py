@@ -34,6 +34,8 @@ class Weighted(Policy):
         """Take checked weights, float64 `[n]`."""
         self.order = order
         self.bounds = equal_bounds(num_samples, block_rows)
+        # A power of 2, so that no sum overflows and no bit is lost.
+        weights = np.ldexp(weights, -np.frexp(weights.max())[1])
         lengths = weights * (num_samples / weights.sum() * _ONE)
         self._lengths: Int64Array = np.rint(lengths, out=lengths).astype(np.int64)
         # By rounding, the line is up to a fraction of a sample too short or too long.

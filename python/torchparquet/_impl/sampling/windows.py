@@ -56,6 +56,8 @@ class Episodes:
         is_earlier = moments - self.times[earlier] <= self.times[later] - moments
         # Before the first row and after the last one both are the same.
         found = np.where(is_earlier, earlier, later)
+        # Of rows with the time of the anchor, the anchor itself.
+        found = np.where(self.times[found] == self.times[anchors], anchors, found)
         return found - anchors, abs(self.times[found] - moments) <= self.tolerance
 
 
