@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -313,7 +313,7 @@ class Window:
         return pairs
 
     def _numbers(self, given: Any) -> tuple[float, ...]:
-        numbers = [plain_number(one) for one in given]
+        numbers = [plain_number(one) for one in (given if isinstance(given, Iterable) else ())]
         kinds = int if self.tolerance is None else (int, float)
         if not numbers or not all(
             isinstance(one, kinds) and not isinstance(one, bool) and abs(one) < _MAX
@@ -326,9 +326,9 @@ class Window:
         return tuple(numbers)
 
     @property
-    def offsets_of(self) -> dict[str, tuple[float, ...]]:
+    def offsets_of(self) -> dict[str, Sequence[float]]:
         """The offsets of each windowed column."""
-        default: tuple[float, ...] = tuple(range(-self.past, self.future + 1))
+        default: Sequence[float] = range(-self.past, self.future + 1)
         given: Any = self.offsets or default
         if not isinstance(given[0], tuple):
             return dict.fromkeys(self.columns, given)

@@ -229,6 +229,7 @@ REFUSED = [
     ({"pack": Pack("items", length=8), "columns": ["items"]}, "pack"),
     ({"order": Order(within_rank=True)}, "order"),
     ({"even": "dynamic"}, 'even="dynamic"'),
+    ({"shuffle_window": 0}, "shuffle_window=0"),
 ]
 
 

@@ -405,6 +405,7 @@ def test_the_audit_counts_anchors(tmp_path: Path, shuffle: bool) -> None:
         ({"offsets": [1, 0]}, "offsets must ascend"),
         ({"offsets": [0.5]}, "in seconds they need tolerance="),
         ({"offsets": []}, "offsets must be numbers of rows"),
+        ({"offsets": 5}, "offsets must be numbers of rows"),
         ({"offsets": {"y": [0]}}, r"must name columns of Window, got \['y'\]"),
         ({"tolerance": 0.1}, "tolerance goes with offsets="),
         ({"tolerance": -1.0, "offsets": [0]}, "tolerance must be 0 or more"),
@@ -420,6 +421,7 @@ def test_a_window_that_cannot_be_is_refused(options: dict[str, Any], text: str) 
     ("columns", "options", "text"),
     [
         (["y"], {}, r"must be columns of the batch, \['x', 'text'\]; got 'y'"),
+        (["x"], {"past": 2**30}, "max_memory must hold at least two batches"),
         (["text"], {"edges": "pad"}, "needs columns of one shape"),
         (["x"], {"future": 9}, "no window fits an episode, the longest of which has 3 rows: short"),
         (["x"], {"offsets": [0.5], "tolerance": 0.1}, "no window fits .* take a larger tolerance"),

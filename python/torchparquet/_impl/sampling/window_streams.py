@@ -57,7 +57,7 @@ class WindowStream(SampledStream):
         window, column_of = self._opener.policy.window, self._opener.column_of
         offsets_of, mask_of = window.offsets_of, window.mask_of
         made = picked({n: of for n, of in self._held.items() if n not in column_of}, index)
-        places: dict[tuple[float, ...], _Places] = {}
+        places: dict[Sequence[float], _Places] = {}
         masks: Batch = {}
         for name, column in column_of.items():
             offsets = offsets_of[column]
@@ -77,7 +77,7 @@ class _Places:
     """
 
     def __init__(
-        self, policy: Windows, rows: Int64Array, index: Tensor, offsets: tuple[float, ...]
+        self, policy: Windows, rows: Int64Array, index: Tensor, offsets: Sequence[float]
     ) -> None:
         """Take the anchors: the numbers of their rows, and where these are held."""
         episodes, self._length = policy.episodes, len(offsets)

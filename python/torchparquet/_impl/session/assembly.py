@@ -84,6 +84,7 @@ def check_together(
                 "pack=Pack(...)": isinstance(pack, Pack),
                 "order": plan.order != Order(),
                 'even="dynamic"': plan.even == "dynamic",
+                "shuffle_window=0": plan.shuffle and window == (0, 0),
             },
         )
     if by_length is None:
@@ -327,7 +328,8 @@ def _rows_of_block(
     if isinstance(of, str):
         # With more batches, fewer keys are in a block more often than batches.
         wanted = max(wanted, _BATCHES_OF_BLOCK * batch_rows)
-    memory = _window_memory(streams, batch_rows)
+    # Rows are held as one batch.
+    memory = _window_memory(streams, max(int(rows.max()), batch_rows))
     # A block is held while the next one is decoded, also by each of a few workers.
     fitting = int(memory.max_memory_bytes / 8 / max(memory.bytes_per_row, 1.0))
     return max(1, min(wanted, fitting)), fitting
