@@ -1,4 +1,4 @@
-"""What steps cost on the costliest rank, with steps of equal cost and by chance.
+"""The cost of steps on the costliest rank, with steps of equal cost and by chance.
 
     python bench/sequences/costs.py             # tables: steps, planning, a job of torchrun
     python bench/sequences/costs.py --skip-job

@@ -169,11 +169,11 @@ class ParquetDataset(SessionDataset[Batch]):
             split: Read one part of a split: a `Split`, or its name, fractions, seed and column,
                 such as `("train", {"train": 0.9, "val": 0.1}, 0, "user_id")`. Rows must satisfy
                 all of `filters`, `rows` and `split`.
-            pack: What a sample is: a `Pack` makes sequences of one length of lists, such as the
-                tokens of documents; a `Window` is a window of consecutive rows. They count as rows
-                for all other arguments.
-            sample: Which rows an epoch has, and how often: a `Balanced`, for classes in proportion,
-                or a `Weights`. The samples count as rows for all other arguments.
+            pack: The samples that rows become: a `Pack` makes sequences of one length of lists,
+                such as the tokens of documents; a `Window` is a window of consecutive rows. They
+                count as rows for all other arguments.
+            sample: The rows of an epoch, and how often it has each: a `Balanced`, for classes in
+                proportion, or a `Weights`. The samples count as rows for all other arguments.
             unique: A column of keys, such as "user_id", none of which is in a batch twice. Whole
                 batches are dealt to ranks; `even` and states count these instead of rows.
             shuffle: Permute row groups, and rows within windows of them, differently in each

@@ -247,7 +247,7 @@ class Window:
         past: Rows before the anchor.
         future: Rows after the anchor.
         stride: Every so many of an episode's possible anchors is one, from the first.
-        edges: What windows do at the ends of an episode. ``"drop"``: only rows whose whole window
+        edges: The treatment of the ends of episodes. ``"drop"``: only rows whose whole window
             is in the episode are anchors. Otherwise all are. ``"repeat"``: the first or last row
             stands for those beyond. ``"pad"``: zeros do, and ``"window.valid"``, bool ``[B, T]``,
             is False there.
@@ -370,12 +370,12 @@ class ByLength:
             None for 0.
         multiple_of: L is rounded up to a multiple of this, within `max_tokens`.
         rows: Rows of every batch, with `cost`.
-        cost: What makes steps costly; it needs ``shuffle=True``. ``"linear"``: a row of length L
-            costs L. A pair (a, b): it costs aL + bL². Or a function from lengths, int64 ``[n]``, to
-            costs ``[n]``, finite and not negative, each of its own length alone. A batch costs as
-            much as its rows; with padding, as if all rows had the padded length. Windows are of
-            equally many rows on all ranks, and row groups are dealt so that windows cost about the
-            same. None to leave the steps to chance.
+        cost: The measure of what a step costs; it needs ``shuffle=True``. ``"linear"``: a row of
+            length L costs L. A pair (a, b): it costs aL + bL². Or a function from lengths, int64
+            ``[n]``, to costs ``[n]``, finite and not negative, each of its own length alone. A
+            batch costs as much as its rows; with padding, as if all rows had the padded length.
+            Windows are of equally many rows on all ranks, and row groups are dealt so that windows
+            cost about the same. None to leave the steps to chance.
     """
 
     column: str

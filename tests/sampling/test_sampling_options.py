@@ -1,4 +1,4 @@
-"""What goes with samples, what is refused beside them, and the errors of their values."""
+"""Options beside samples, those that are refused, and the errors of values."""
 
 from __future__ import annotations
 

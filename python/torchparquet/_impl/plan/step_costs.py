@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Float64Array = NDArray[np.float64]
 # Row groups of a window that rows count: longer ones are cut, so that shares can be evened.
 _TURNS = 8
-# What the costs of rows that are sorted differ by at most, as a part of them.
+# Noise of the costs by which rows are sorted, as a part of them.
 _NOISE = 1 / 16
 # Units of a share that may be swapped, and how often shares swap one.
 _MOST_SWAPPED, _SWAPS = 32, 16
@@ -90,7 +90,7 @@ def evened_order(
     The first units keep their order, and fill whole turns. Of the rest, those of about a slot are
     sorted by what they cost more than so many rows do on the average, up to two turns apart from
     that. Each turn takes the next of them, the costliest for the share that has cost least. Then
-    shares swap units. Which share has which of these parts, and its turns, are in random order.
+    shares swap units. The parts are given to shares, and their turns, in random order.
     """
     rest = units.pick(slice(num_first, None))
     rows, count = rest.num_rows, len(rest.num_rows)

@@ -19,7 +19,7 @@ from torchparquet._impl.sampling.weighted import Classes, Weighted, checked_leng
 from torchparquet._impl.sampling.windows import Episodes, Windows
 from torchparquet.options import Balanced, Weights, Window
 
-# What the arguments `sample=`, `unique=` and `pack=` say.
+# The values of `sample=`, `unique=` and `pack=`.
 Sampling: TypeAlias = Balanced | Weights | Window | str
 
 

@@ -66,14 +66,14 @@ class RowOrder:
 
 
 class Policy(ABC):
-    """What the samples of an epoch are.
+    """A rule by which an epoch has its samples.
 
     Attributes:
         order: The rows that there are.
         bounds: int64 `[b + 1]`, the first sample of each block, and the number of samples.
         together: Samples that are dealt together: the bounds are multiples.
         rows_of_unit: Samples of what the plan counts: 1, or those of a batch.
-        rules: What differs for other samples of the same rows, as JSON.
+        rules: Values that differ for other samples of the same rows, as JSON.
     """
 
     order: RowOrder
@@ -92,7 +92,7 @@ class Policy(ABC):
 
     @property
     def units(self) -> Int64Array:
-        """What the plan counts in each block, int64 `[b]`."""
+        """The samples, or batches, of each block, int64 `[b]`."""
         return -(-np.diff(self.bounds) // self.rows_of_unit)
 
 

@@ -70,7 +70,7 @@ class WindowStream(SampledStream):
 
 
 class _Places:
-    """Where the rows of windows are held.
+    """The places of the rows of windows.
 
     Windows that are whole, of offsets without a gap, are one piece of the held rows. The numbers
     of the others are in `_odd`, int64 `[o]`.

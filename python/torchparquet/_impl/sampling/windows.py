@@ -148,7 +148,7 @@ class Windows(Policy):
         low, high = 1, max(1, min(wanted // int(self.episodes.begins[-1]), len(self.anchors)))
         while low < high:
             middle = (low + high + 1) // 2
-            # Where another row group begins, a window shares no row with the one before.
+            # A window shares no row with the one before if another row group begins between.
             pieces = 2 + middle * num_row_groups // len(self.anchors)
             most = int((total[middle:] - total[:-middle]).max()) + pieces * longest
             low, high = (middle, high) if most <= most_rows else (low, middle - 1)

@@ -16,7 +16,7 @@ from torchparquet._impl.reading.streams import StreamOpener
 
 @dataclass(kw_only=True)
 class HoldingOpener:
-    """What opens such streams; `manifest` is that of the batches, or samples."""
+    """Opens such streams; `manifest` is that of the batches, or samples."""
 
     rows: StreamOpener
     manifest: Manifest
