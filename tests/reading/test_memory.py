@@ -340,13 +340,14 @@ def test_later_epochs_take_no_new_memory(tmp_path: Path, order: dict[str, Any]) 
     )
     dataset = ParquetDataset(path, batch_size=4096, num_threads=2, pin_memory=False, **order)
     faults = []
-    for _ in range(12):
+    for _ in range(30):
         before = num_faults()
         for batch in dataset:
             del batch
         faults.append(num_faults() - before)
-    # Which thread reads which column is as it happens, so one epoch or other may add something.
-    assert statistics.median(faults[4:]) < 50, faults
+    # Which thread reads which column is as it happens, so each thread takes its largest buffers in
+    # one epoch or another.
+    assert statistics.median(faults[10:]) < 50, faults
 
 
 def test_batches_that_the_loop_holds_take_no_new_memory_in_the_next_epoch(tmp_path: Path) -> None:
