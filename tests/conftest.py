@@ -11,6 +11,7 @@ from collections import Counter
 
 import hypothesis
 import pytest
+import torch
 
 # A shell ignores SIGINT in what it starts in the background, and children inherit that: tests that
 # interrupt their children would wait for ever.
@@ -19,6 +20,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A forked worker must not finalize the garbage of other tests: loaders would message the workers of
 # the parent, and databases would wait for threads that do not exist.
 os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
+
+# Workers of the suite have a core each: threads of torch would wait for those of other workers.
+torch.set_num_threads(1)
 
 # How long an example takes says nothing on a machine that does other work too.
 hypothesis.settings.register_profile("suite", deadline=None)
