@@ -33,6 +33,17 @@ CASES = settings(max_examples=100, deadline=None, suppress_health_check=list(Hea
 MANY_CASES = settings(CASES, max_examples=1000)
 
 
+def write_two_files(folder: str, table: pa.Table, row_groups: list[int]) -> None:
+    """Write a table in row groups of these sizes, to two files if there are two."""
+    half, begin = (len(row_groups) + 1) // 2, 0
+    for name, sizes in (("a", row_groups[:half]), ("b", row_groups[half:])):
+        if sizes:
+            with pq.ParquetWriter(Path(folder) / f"{name}.parquet", table.schema) as writer:
+                for size in sizes:
+                    writer.write_table(table.slice(begin, size))
+                    begin += size
+
+
 @dataclass(frozen=True)
 class Data:
     """The columns of all rows."""
@@ -55,14 +66,7 @@ class Data:
             "key": self.keys,
             "items": pa.array([[row] * (row % 3) for row in self.rows], pa.list_(pa.int64())),
         }
-        table, begin = pa.table(columns), 0
-        half = (len(self.row_groups) + 1) // 2
-        for name, sizes in (("a", self.row_groups[:half]), ("b", self.row_groups[half:])):
-            if sizes:
-                with pq.ParquetWriter(Path(folder) / f"{name}.parquet", table.schema) as writer:
-                    for size in sizes:
-                        writer.write_table(table.slice(begin, size))
-                        begin += size
+        write_two_files(folder, pa.table(columns), self.row_groups)
 
 
 @st.composite

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -19,19 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from tests.sampling.test_sampling import CASES, MANY_CASES, WORLDS, World, made
+from tests.sampling.test_sampling import (
+    CASES,
+    MANY_CASES,
+    WORLDS,
+    World,
+    made,
+    write_two_files,
+)
 from torchparquet import ParquetDataset, Window, mix, verify_no_shard_overlap
 
 pytestmark = pytest.mark.filterwarnings("ignore:this epoch has no step")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread_of_torch() -> Iterator[None]:
-    """Spare small batches the wait for torch's threads, which is long on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)
@@ -57,14 +54,7 @@ class Data:
             "episode": self.episodes,
             "time": self.times,
         }
-        table, begin = pa.table(columns), 0
-        half = (len(self.row_groups) + 1) // 2
-        for name, sizes in (("a", self.row_groups[:half]), ("b", self.row_groups[half:])):
-            if sizes:
-                with pq.ParquetWriter(Path(folder) / f"{name}.parquet", table.schema) as writer:
-                    for size in sizes:
-                        writer.write_table(table.slice(begin, size))
-                        begin += size
+        write_two_files(folder, pa.table(columns), self.row_groups)
 
 
 @st.composite
