@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from torchparquet._impl.files.footers.decryption import FileKeys
 from torchparquet._impl.files.manifest import Manifest
@@ -139,6 +140,27 @@ def write_to_disk(path: Path, content: bytes, mode: int = 0o600) -> None:
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
+
+
+def row_values_by_pass(
+    noun: str,
+    identity: Sequence[Any],
+    make: Callable[[], NDArray[Any]],
+    *,
+    manifest: Manifest,
+    storage: StorageArguments,
+    keys: FileKeys | None,
+) -> NDArray[Any]:
+    """Return a value of each row, `[N]`, as `found_by_pass` does."""
+
+    def made(parts: Mapping[str, Any]) -> NDArray[Any]:
+        values: NDArray[Any] = parts["of_row"]
+        if len(values) != manifest.num_rows:
+            raise ValueError("its parts do not belong together")
+        return values
+
+    codec = Codec(noun, lambda values: {"of_row": values}, made)
+    return found_by_pass(codec, identity, make, manifest=manifest, storage=storage, keys=keys)
 
 
 def found_by_pass(

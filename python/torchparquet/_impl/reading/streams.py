@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from torchparquet._impl.batches.tensors import batch_names
 from torchparquet._impl.files.manifest_reading import native_keys
 from torchparquet._impl.native import ReaderMemory
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.reading.batch_stream import BatchStream
 from torchparquet._impl.reading.device_stage import DeviceStage, resolved_device
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
     from torchparquet._impl.batches.tensors import Batch
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.plan.epoch_plan import EpochPlan
     from torchparquet._impl.plan.share import Share
     from torchparquet._impl.reading.stream import Stream
 
@@ -128,6 +131,12 @@ class StreamOpener:
             stream.close()
         finally:
             self.forget()
+
+    def read_row_groups(self, num_rows: Int64Array) -> Generator[tuple[int, Batch], None, None]:
+        """Read row groups as `read_once` does, those with 0 of `num_rows` not: number and rows."""
+        plan = EpochPlan(num_rows, PlanOptions(batch_size=None))
+        with closing(self.read_once(plan)) as batches:
+            yield from zip(np.flatnonzero(num_rows).tolist(), batches, strict=True)
 
     def _present_device(self) -> torch.device | None:
         if self.device is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from torchparquet._impl.batches.columns import resolve_columns
-from torchparquet._impl.files.cache_file import Codec, found_by_pass
+from torchparquet._impl.files.cache_file import row_values_by_pass
 from torchparquet._impl.files.schemas import NANOSECONDS
 from torchparquet._impl.native import hash_bytes
-from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.order import split_mix
-from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet.options import Number
 
@@ -123,7 +121,6 @@ class RowValues:
         value_of: Callable[[Field, Batch, int], NDArray[Any]],
     ) -> NDArray[Any]:
         manifest = self.manifest
-        num_rows = manifest.num_rows
 
         def read() -> NDArray[Any]:
             fields = resolve_columns([column], manifest, "mask")
@@ -132,31 +129,22 @@ class RowValues:
                 raise ValueError(f"rows cannot be sampled by lists: {column!r} is {field.dtype}")
             options = replace(self.options, pin_memory=False)
             opener = StreamOpener(manifest, fields, options, keys=self.keys)
-            plan = EpochPlan(manifest.row_group_num_rows, PlanOptions(batch_size=None))
-            found, end = np.empty(num_rows, dtype), 0
-            row_groups = np.flatnonzero(manifest.row_group_num_rows).tolist()
-            with closing(opener.read_once(plan)) as batches:
-                for row_group, batch in zip(row_groups, batches, strict=True):
+            found, end = np.empty(manifest.num_rows, dtype), 0
+            with closing(opener.read_row_groups(manifest.row_group_num_rows)) as read_row_groups:
+                for row_group, batch in read_row_groups:
                     values = value_of(field, batch, row_group)
                     found[end : end + len(values)] = values
                     end += len(values)
             return found
 
-        def made(parts: Mapping[str, Any]) -> NDArray[Any]:
-            values: NDArray[Any] = parts["values"]
-            if len(values) != num_rows:
-                raise ValueError("its parts do not belong together")
-            return values
-
-        values: NDArray[Any] = found_by_pass(
-            Codec("samples", lambda values: {"values": values}, made),
+        return row_values_by_pass(
+            "samples",
             [column, *told],
             read,
             manifest=manifest,
             storage=self.storage,
             keys=self.keys,
         )
-        return values
 
 
 def _valid(field: Field, batch: Batch) -> NDArray[np.bool_]:

@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchparquet._impl.batches.fields import Field, lengths_of
-from torchparquet._impl.files.cache_file import Codec, found_by_pass
+from torchparquet._impl.files.cache_file import Codec, found_by_pass, row_values_by_pass
 from torchparquet._impl.files.footers.decryption import FileKeys
 from torchparquet._impl.files.manifest import Manifest, PackedRows, Unit
 from torchparquet._impl.files.manifest_reading import footers_of
 from torchparquet._impl.files.remote.storage import StorageArguments
-from torchparquet._impl.plan.epoch_plan import EpochPlan
-from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.reader_arguments import pack_request
 from torchparquet._impl.reading.streams import StreamOpener
@@ -112,14 +110,8 @@ class LengthPass:
                 found[begin : begin + len(row_group.lengths)] = row_group.lengths
             return found.astype(np.min_scalar_type(int(found.max())))
 
-        def made(parts: dict[str, Any]) -> NDArray[Any]:
-            lengths: NDArray[Any] = parts["of_row"]
-            if len(lengths) != self.manifest.num_rows:
-                raise ValueError("its parts do not belong together")
-            return lengths
-
-        return found_by_pass(
-            Codec("lengths", lambda lengths: {"of_row": lengths}, made),
+        return row_values_by_pass(
+            "lengths",
             [json.dumps(["row", field.sources])],
             read,
             manifest=self.manifest,
@@ -143,11 +135,9 @@ class LengthPass:
             return
         read = tuple(map(lengths_of, fields))
         streams = StreamOpener(manifest, read, self.options, keys=self.keys)
-        plan = EpochPlan(num_rows, PlanOptions(batch_size=None))
-        row_groups = np.flatnonzero(num_rows).tolist()
         first = fields[0].name
-        with closing(streams.read_once(plan)) as batches:
-            for row_group, batch in zip(row_groups, batches, strict=True):
+        with closing(streams.read_row_groups(num_rows)) as read_row_groups:
+            for row_group, batch in read_row_groups:
                 found = RowGroupLengths(manifest, row_group, batch[first].numpy())
                 for name, lengths in batch.items():
                     differing = np.flatnonzero(found.lengths != lengths.numpy())
