@@ -368,6 +368,15 @@ def test_commands_plan_and_verify_samples(
     assert count in capsys.readouterr().out
 
 
+def test_commands_take_quoted_numbers_for_strings(tmp_path: Path, capsys: Any) -> None:
+    labels = ["0", "1", "1", "0"] * 50
+    pq.write_table(pa.table({"label": labels}), tmp_path / "labels.parquet")
+    told = ["plan", str(tmp_path), "--balanced", "label", "--proportion"]
+    assert main([*told, '"0"=1', "--proportion", '"1"=1']) == 0
+    assert "200 samples" in capsys.readouterr().out
+    assert main([*told, "0=1", "--proportion", "1=1"]) != 0
+
+
 def test_other_columns_may_be_of_every_kind(data: Path) -> None:
     columns: Any = {"x": "x", "items": "items", "half": Column("half", nulls="mask")}
     for batch in made(data, columns=columns, sample=Weights("weight", 1500), batch_size=100):

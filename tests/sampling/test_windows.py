@@ -239,6 +239,17 @@ def test_a_window_of_one_row_is_the_row() -> None:
     assert windows_of(table) == [[0.0], [1.0], [2.0]]
 
 
+def test_the_shapes_of_windows_are_told() -> None:
+    table = pa.table(
+        {"x": [1.0, 2.0], "y": [1, 2], "z": pa.array([[1, 2]] * 2, pa.list_(pa.int8(), 2))}
+    )
+    dataset = ParquetDataset(table, batch_size=1, pack=Window(["x", "z"], past=1, edges="pad"))
+    told = [field.description.split(", nulls")[0] for field in dataset.fields]
+    shapes = {name: list(of.shape[1:]) for name, of in next(iter(dataset)).items()}
+    assert told == ["float64 [B, 2]", "int64 [B]", "int8 [B, 2, 2]"]
+    assert [shapes[name] for name in "xyz"] == [[2], [], [2, 2]]
+
+
 def test_an_episode_of_one_row_has_its_row_again_and_again() -> None:
     table = table_of(["a", "b", "b"], [5, 1, 2])
     found = windows_of(table, past=1, future=2, edges="repeat")

@@ -150,14 +150,15 @@ def _numbers(text: str) -> list[int]:
 
 
 def _proportions(texts: tuple[str, ...]) -> list[tuple[Any, float]]:
-    """Return classes with their proportions, from texts such as 1=0.5 and cat=0.5."""
+    """Return classes with their proportions, from texts such as 1=0.5, cat=0.5 and "1"=0.5."""
     found = []
     for text in texts:
         value, sign, part = text.rpartition("=")
         if not sign:
             raise ValueError(f"it must be VALUE=PART, got {text!r}")
+        is_quoted = len(value) > 1 and value[0] == value[-1] == '"'
         is_plain = value in ("true", "false") or value.removeprefix("-").isdecimal()
-        found.append((json.loads(value) if is_plain else value, float(part)))
+        found.append((json.loads(value) if is_plain or is_quoted else value, float(part)))
     return found
 
 
@@ -315,7 +316,8 @@ _DATASET_OPTIONS = (
     parsed_option(
         "--proportion",
         "VALUE=PART",
-        "Part of the samples that a class has; may be repeated.",
+        "Part of the samples that a class has; may be repeated. Quotes make a number a string: "
+        "'\"1\"=0.5'.",
         _proportions,
         multiple=True,
     ),

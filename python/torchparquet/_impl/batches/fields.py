@@ -74,6 +74,7 @@ class Field:
         transforms: For each source what its values go through; empty if none is transformed.
         hashes_texts: For each of them True if it has strings, which a hash then takes.
         weighs: The name of the `KeyedJagged` whose weights these are. No tensor has their own.
+        window: T if a sample has the values of a window of rows.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Field:
     weighs: str | None = None
     transforms: tuple[Transforms, ...] = ()
     hashes_texts: tuple[bool, ...] = ()
+    window: int | None = None
 
     @property
     def identity(self) -> str:
@@ -129,7 +131,8 @@ class Field:
     @property
     def description(self) -> str:
         """The value in a batch, the sources if their name differs, and what nulls become."""
-        shape = "[B]" if self.trailing is None else f"[B, {self.trailing}]"
+        sizes = [str(size) for size in (self.window, self.trailing) if size is not None]
+        shape = f"[{', '.join(['B', *sizes])}]"
         sources = "" if self.sources == (self.name,) else f" of {shortened(self.sources)}"
         fill = f" {self.fill}" if self.nulls == "fill" else ""
         if self.fills:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -32,10 +32,16 @@ class WindowOpener(SampledOpener):
         """Find the tensors of windowed columns."""
         self.column_of = {
             name: field.name
-            for field in self.fields
+            for field in self.rows.fields
             if field.name in self.policy.window.columns
             for name in (field.name, *field.mask_names)
         }
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The tensors of a batch, with the rows of windows."""
+        length_of = {name: len(of) for name, of in self.policy.window.offsets_of.items()}
+        return tuple(replace(field, window=length_of.get(field.name)) for field in self.rows.fields)
 
     @property
     def names(self) -> list[str]:
