@@ -293,7 +293,7 @@ class ParquetDataset(SessionDataset[Batch]):
                 cache_dir,
                 cache_limit,
                 manifest_cache,
-                None if membership.is_alone else membership.done_once,
+                None if membership.is_alone else membership.divided,
             ),
             num_threads=reading.num_threads,
         )

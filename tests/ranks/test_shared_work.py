@@ -1,8 +1,10 @@
-"""One rank works for all, and no rank waits for one that fails."""
+"""Each part is done by one rank for all, and no rank waits for one that fails."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -10,8 +12,9 @@ from typing import Any
 import pytest
 from torch._C._distributed_c10d import HashStore
 
-from torchparquet._impl.ranks import peers
-from torchparquet._impl.ranks.peers import Peers, done_once
+from torchparquet._impl.ranks import divided_work
+from torchparquet._impl.ranks.divided_work import Work, divided
+from torchparquet._impl.ranks.peers import Peers
 
 RANKS = (0, 1, 2, 3)
 
@@ -25,11 +28,14 @@ class Job:
         self.done: list[int] = []
 
     def call(self, rank: int, what: str, work: Callable[[], bytes]) -> bytes:
-        def counted() -> bytes:
-            self.done.append(rank)
-            return work()
+        return self.call_parts(rank, what, 1, lambda *_: work())[0]
 
-        return done_once(Peers(RANKS, rank, self.store), what, counted)
+    def call_parts(self, rank: int, what: str, most: int, work: Work) -> list[bytes]:
+        def counted(part: int, num_parts: int) -> bytes:
+            self.done.append(rank)
+            return work(part, num_parts)
+
+        return divided(Peers(RANKS, rank, self.store), what, most, counted)
 
 
 @pytest.fixture
@@ -56,15 +62,15 @@ def test_the_failure_of_one_rank_is_its_own(job: Job) -> None:
 
 
 def test_a_result_too_large_for_a_store_is_not_shared(job: Job, monkeypatch: Any) -> None:
-    monkeypatch.setattr(peers, "_PART_CHARACTERS", 10)
-    monkeypatch.setattr(peers, "_MOST_PARTS", 2)
+    monkeypatch.setattr(divided_work, "_VALUE_CHARACTERS", 10)
+    monkeypatch.setattr(divided_work, "_MOST_VALUES", 2)
     for rank in RANKS:
         assert job.call(rank, "what", lambda: b"0123456789" * 5) == b"0123456789" * 5
     assert job.done == list(RANKS)
 
 
 def test_a_result_comes_in_parts(job: Job, monkeypatch: Any) -> None:
-    monkeypatch.setattr(peers, "_PART_CHARACTERS", 10)
+    monkeypatch.setattr(divided_work, "_VALUE_CHARACTERS", 10)
     made = bytes(range(256))
     for rank in RANKS:
         assert job.call(rank, "what", partial(bytes, made if rank == 0 else b"other")) == made
@@ -72,11 +78,50 @@ def test_a_result_comes_in_parts(job: Job, monkeypatch: Any) -> None:
     assert job.done == [0, 0]
 
 
-def test_a_rank_that_never_answers_is_not_waited_for_for_ever() -> None:
+def test_a_rank_that_never_answers_is_not_waited_for_for_ever(caplog: Any) -> None:
     store = HashStore()
     store.set_timeout(timedelta(milliseconds=20))
-    peers, what = Peers(RANKS, 1, store), "silence"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store.__class__, "set", lambda *_: None)
-        assert done_once(peers, what, lambda: b"lost") == b"lost"
-    assert done_once(Peers(RANKS, 2, store), what, lambda: b"made") == b"made"
+        assert divided(Peers(RANKS, 1, store), "silence", 1, lambda *_: b"lost") == [b"lost"]
+    assert divided(Peers(RANKS, 2, store), "silence", 1, lambda *_: b"made") == [b"made"]
+    assert "so rank 2 reads it too" in caplog.text
+
+
+def squares(part: int, num_parts: int) -> bytes:
+    return b"%d of %d" % (part * part, num_parts)
+
+
+@pytest.mark.parametrize(("most", "num_parts"), [(1, 1), (5, 5), (1000, 16)])
+def test_ranks_that_come_together_do_each_part_once(job: Job, most: int, num_parts: int) -> None:
+    meeting = threading.Barrier(len(RANKS))
+
+    def run(rank: int) -> list[bytes]:
+        meeting.wait(60)
+        return job.call_parts(rank, "squares", most, squares)
+
+    with ThreadPoolExecutor(len(RANKS)) as pool:
+        found = list(pool.map(run, RANKS))
+    assert found == [[squares(part, num_parts) for part in range(num_parts)]] * len(RANKS)
+    assert len(job.done) == num_parts
+
+
+def test_a_rank_that_comes_late_finds_what_others_did(job: Job) -> None:
+    first = job.call_parts(2, "squares", 7, squares)
+    assert job.call_parts(0, "squares", 7, squares) == first
+    assert job.done == [2] * 7
+
+
+def test_the_part_that_a_rank_failed_to_do_is_done_by_others(job: Job, caplog: Any) -> None:
+    def fail_at_three(part: int, num_parts: int) -> bytes:
+        if part == 3:
+            raise OSError("the disk of this rank is bad")
+        return squares(part, num_parts)
+
+    with pytest.raises(OSError, match="the disk of this rank is bad"):
+        job.call_parts(1, "squares", 6, fail_at_three)
+    assert job.done == [1] * 4
+    assert job.call_parts(0, "squares", 6, squares) == [squares(part, 6) for part in range(6)]
+    assert job.done == [1] * 4 + [0] * 3
+    assert "rank 1 failed to read its part" in caplog.text
+    assert "the disk of this rank is bad" in caplog.text

@@ -1,4 +1,4 @@
-"""Selected rows are kept beside the manifest cache, and one rank finds them for all."""
+"""Selected rows are kept beside the manifest cache."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import time
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from torchparquet._impl.files.footers.decryption import FileKeys
 from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.remote.credentials import Share
 from torchparquet._impl.files.remote.storage import StorageArguments
 from torchparquet._impl.files.remote.store import store_beside
 from torchparquet._impl.files.remote.urls import checked_path, is_remote_url, without_credentials
@@ -33,6 +34,8 @@ Kept = TypeVar("Kept")
 _DRAFT = ".draft"
 # No writer takes so long. Clocks of machines that share files may differ by minutes.
 _OLD_SECONDS = 3600.0
+# Ranks divide so many files among them, and do not divide a file.
+_MANY_FILES = 256
 # The version of the content and of how it is found; files of others are written anew.
 _FORMAT = 5
 
@@ -41,7 +44,6 @@ _FORMAT = 5
 class Codec(Generic[Kept]):
     """How a value is kept as bytes, by JSON values and arrays that have names."""
 
-    noun: str  # ends the names of files
     parts: Callable[[Kept], Mapping[str, Any]]
     made: Callable[[dict[str, Any]], Kept | None]  # None for parts of another value
 
@@ -67,44 +69,122 @@ class Codec(Generic[Kept]):
         return self.made(parts | texts) if texts.pop("format") == _FORMAT else None
 
 
-def through_file(
-    path: str | os.PathLike[str],
-    codec: Codec[Kept],
-    make: Callable[[], Kept],
-    *,
-    storage: StorageArguments,
-    paths: Sequence[str] = (),
-) -> Kept:
-    """Return the value that a file keeps; if there is none, or it is damaged, make and write it.
+@dataclass
+class KeptFile(Generic[Kept]):
+    """A file that keeps one value. One that another user could have written is ignored."""
 
-    A file that another user made or could have changed is ignored, with a warning.
-    """
-    text = checked_path(path, "manifest_cache")
-    store = store_beside(text, storage, paths) if is_remote_url(text) else None
-    found, content, distrust = None, None, ""
-    if store is None:
-        with contextlib.suppress(FileNotFoundError):
-            content, distrust = _read_from_disk(text)
-    else:
-        entry = store.look_up(store.name_of(text), afresh=True)
-        content = None if entry is None else store.read(entry.name, 0, entry.num_bytes)
+    path: str | os.PathLike[str]
+    codec: Codec[Kept]
+    storage: StorageArguments
+    paths: Sequence[str] = ()  # of the data set
 
-    def warn(what: str) -> None:
-        warnings.warn(f"{what}: {without_credentials(text)!r}", stacklevel=users_level())
+    def __post_init__(self) -> None:
+        """Check the path, and find the store that has it."""
+        self._text = checked_path(self.path, "manifest_cache")
+        is_remote = is_remote_url(self._text)
+        self._store = store_beside(self._text, self.storage, self.paths) if is_remote else None
+        self._is_trusted = True
 
-    if distrust:
-        warn(f"a cache is ignored, {distrust}; name a file of your own")
-        return make()
-    try:
-        found = None if content is None else codec.decode(content)
-    except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
-        warn(f"a file of manifest_cache is damaged ({one_line(error)}), it is written anew")
-    if found is None:
-        found = make()
+    def find(self) -> Kept | None:
+        """Return the value; None, with a warning, if the file is damaged or not to be trusted."""
+        content, distrust, store = None, "", self._store
         if store is None:
-            write_to_disk(Path(text), codec.encode(found))
+            with contextlib.suppress(FileNotFoundError):
+                content, distrust = _read_from_disk(self._text)
         else:
-            store.write(store.name_of(text), codec.encode(found))
+            entry = store.look_up(store.name_of(self._text), afresh=True)
+            content = None if entry is None else store.read(entry.name, 0, entry.num_bytes)
+        self._is_trusted = not distrust
+        if distrust:
+            self._warn(f"a cache is ignored, {distrust}; name a file of your own")
+        if content is None or distrust:
+            return None
+        try:
+            return self.codec.decode(content)
+        except (zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
+            shown = one_line(error)
+            self._warn(f"a file of manifest_cache is damaged ({shown}), it is written anew")
+            return None
+
+    def keep(self, value: Kept) -> None:
+        """Write the value, unless `find` has met a file that is not to be trusted."""
+        if not self._is_trusted:
+            return
+        content, store = self.codec.encode(value), self._store
+        if store is None:
+            write_to_disk(Path(self._text), content)
+        else:
+            store.write(store.name_of(self._text), content)
+
+    def _warn(self, what: str) -> None:
+        warnings.warn(f"{what}: {without_credentials(self._text)!r}", stacklevel=users_level())
+
+
+@dataclass(frozen=True)
+class Pass(Generic[Kept]):
+    """What is read once of all files or row groups, in parts that ranks may read each.
+
+    `told`, as JSON, differs for other results of the same files. `codec` keeps what `make` returns
+    for some consecutive ones, and `joined` makes one value of those of consecutive parts.
+    """
+
+    told: Sequence[Any]
+    codec: Callable[[slice], Codec[Kept]]
+    make: Callable[[slice], Kept]
+    joined: Callable[[Sequence[Kept]], Kept]
+
+    def found(self, ends: Sequence[int], file: KeptFile[Kept] | None, share: Share | None) -> Kept:
+        """Return the value: that of the file, or what ranks make of parts between some ends.
+
+        One rank reads and writes the file for all.
+        """
+        whole = slice(0, ends[-1])
+        if share is None:
+            found = None if file is None else file.find()
+            if found is None:
+                found = self.make(whole)
+                if file is not None:
+                    file.keep(found)
+            return found
+        codec = self.codec(whole)
+        if file is not None:
+            told = json.dumps([*self.told, "kept"])
+            (content,) = share(told, 1, lambda *_: _encoded(codec, file.find()))
+            if content:
+                return _decoded(codec, content)
+
+        def part_of(part: int, num_parts: int) -> slice:
+            begin, end = (len(ends) * at // num_parts for at in (part, part + 1))
+            return slice(ends[begin - 1] if begin else 0, ends[end - 1])
+
+        def made(*part: int) -> bytes:
+            of = part_of(*part)
+            return self.codec(of).encode(self.make(of))
+
+        contents = share(json.dumps(self.told), len(ends), made)
+        parts = [
+            _decoded(self.codec(part_of(part, len(contents))), content)
+            for part, content in enumerate(contents)
+        ]
+        found = parts[0] if len(parts) == 1 else self.joined(parts)
+        if file is not None:
+
+            def keep(*_: int) -> bytes:
+                file.keep(found)
+                return b""
+
+            share(json.dumps([*self.told, "keep"]), 1, keep)
+        return found
+
+
+def _encoded(codec: Codec[Kept], value: Kept | None) -> bytes:
+    return b"" if value is None else codec.encode(value)
+
+
+def _decoded(codec: Codec[Kept], content: bytes) -> Kept:
+    found = codec.decode(content)
+    if found is None:
+        raise RuntimeError("the ranks run different versions of torchparquet")
     return found
 
 
@@ -142,10 +222,38 @@ def write_to_disk(path: Path, content: bytes, mode: int = 0o600) -> None:
             raise
 
 
+def found_by_pass(
+    of: Pass[Kept],
+    noun: str,
+    *,
+    manifest: Manifest,
+    storage: StorageArguments,
+    keys: FileKeys | None,
+) -> Kept:
+    """Return what a pass over row groups finds, of a file beside the cache, or a part a rank."""
+    told = [noun, manifest.fingerprint, *of.told]
+    key = hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+    file = None
+    if storage.manifest_cache is not None:
+        path = f"{os.fspath(storage.manifest_cache)}.{key}.{noun}"
+        file = KeptFile(path, of.codec(slice(0, manifest.num_row_groups)), storage, manifest.files)
+    share = None if keys is not None else storage.share
+    return replace(of, told=told).found(_ends_of_parts(manifest), file, share)
+
+
+def _ends_of_parts(manifest: Manifest) -> list[int]:
+    """Return after which row groups parts may end: at files if there are many, else anywhere."""
+    has_rows = np.flatnonzero(manifest.row_group_num_rows)
+    file = manifest.row_group_file[has_rows]
+    last = np.flatnonzero(np.diff(file, append=-1)) if file[-1] - file[0] >= _MANY_FILES else ...
+    ends: list[int] = (has_rows[last] + 1).tolist()
+    return [*ends[:-1], manifest.num_row_groups]
+
+
 def row_values_by_pass(
     noun: str,
-    identity: Sequence[Any],
-    make: Callable[[], NDArray[Any]],
+    told: Sequence[Any],
+    make: Callable[[slice], NDArray[Any]],
     *,
     manifest: Manifest,
     storage: StorageArguments,
@@ -153,36 +261,14 @@ def row_values_by_pass(
 ) -> NDArray[Any]:
     """Return a value of each row, `[N]`, as `found_by_pass` does."""
 
-    def made(parts: Mapping[str, Any]) -> NDArray[Any]:
-        values: NDArray[Any] = parts["of_row"]
-        if len(values) != manifest.num_rows:
-            raise ValueError("its parts do not belong together")
-        return values
+    def codec(row_groups: slice) -> Codec[NDArray[Any]]:
+        def made(parts: Mapping[str, Any]) -> NDArray[Any]:
+            values: NDArray[Any] = parts["of_row"]
+            if len(values) != manifest.row_group_num_rows[row_groups].sum():
+                raise ValueError("its parts do not belong together")
+            return values
 
-    codec = Codec(noun, lambda values: {"of_row": values}, made)
-    return found_by_pass(codec, identity, make, manifest=manifest, storage=storage, keys=keys)
+        return Codec(lambda values: {"of_row": values}, made)
 
-
-def found_by_pass(
-    codec: Codec[Kept],
-    identity: Sequence[Any],
-    make: Callable[[], Kept],
-    *,
-    manifest: Manifest,
-    storage: StorageArguments,
-    keys: FileKeys | None,
-) -> Kept:
-    """Return what a pass over the files finds, of a file beside the cache or of one rank for all.
-
-    `identity`, as JSON, differs for other results of the same files.
-    """
-    told = [codec.noun, manifest.fingerprint, *identity]
-    key = hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
-
-    def find() -> Kept:
-        if storage.manifest_cache is None:
-            return make()
-        path = f"{os.fspath(storage.manifest_cache)}.{key}.{codec.noun}"
-        return through_file(path, codec, make, storage=storage, paths=manifest.files)
-
-    return storage.once(told, find, codec.encode, codec.decode, is_secret=keys is not None)
+    values = Pass(told, codec, make, np.concatenate)
+    return found_by_pass(values, noun, manifest=manifest, storage=storage, keys=keys)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
@@ -50,6 +50,17 @@ class RowSelection:
             np.cumsum([0, *map(len, parts)], dtype=np.int64),
             np.concatenate([np.zeros(0, np.uint64), *parts]),
             np.array([count for _, _, count in packed], np.int64),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[RowSelection]) -> RowSelection:
+        """Return the selection of the row groups of all parts."""
+        sizes = np.concatenate([np.diff(part.begin) for part in parts])
+        return cls(
+            np.concatenate([part.form for part in parts]),
+            np.append(0, np.cumsum(sizes)),
+            np.concatenate([part.words for part in parts]),
+            np.concatenate([part.num_rows for part in parts]),
         )
 
     @property
@@ -104,6 +115,15 @@ class PackedRows:
     def digest(self) -> bytes:
         """Return 16 bytes that differ for other units."""
         return _digest(self.rules.encode(), *_arrays_of(self).values())
+
+    @classmethod
+    def joined(cls, parts: Sequence[PackedRows]) -> PackedRows:
+        """Return what the row groups of all parts become."""
+        arrays = [_arrays_of(part) for part in parts]
+        whole: dict[str, Any] = {
+            name: np.concatenate([part[name] for part in arrays]) for name in arrays[0]
+        }
+        return replace(parts[0], **whole)
 
     def keep(self, row_groups: NDArray[np.bool_]) -> PackedRows:
         """Return what the marked row groups alone become."""
@@ -278,6 +298,14 @@ class Manifest:
         packed = None if self.packed is None else self.packed.keep(row_groups)
         kept = replace(self, selection=selection, packed=packed, **arrays)
         return replace(kept, fingerprint=kept.digest())
+
+    def between(self, row_groups: slice) -> Manifest:
+        """Return the manifest of consecutive row groups; itself for all."""
+        if row_groups == slice(0, self.num_row_groups):
+            return self
+        marked = np.zeros(self.num_row_groups, bool)
+        marked[row_groups] = True
+        return self.keep(marked)
 
     def select(self, selection: RowSelection) -> Manifest:
         """Return the manifest of the selected rows, without the row groups that have none."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from torchparquet._impl.files.cache_file import Codec, through_file
+from torchparquet._impl.files.cache_file import Codec, KeptFile, Pass
 from torchparquet._impl.files.discovery import SourceArgument, find_files
 from torchparquet._impl.files.footers.leaf import Leaf
 from torchparquet._impl.files.listing import Listing, MemoryFile
@@ -60,20 +62,21 @@ def open_manifest(
     listing = find_files(paths, storage, empty_files=leave_out is not None)
     listing = listing if leave_out is None else leave_out(listing)
     cache = storage.manifest_cache
-    codec = _codec(listing, with_chunk_sizes=with_chunk_sizes)
     options = {"with_chunk_sizes": with_chunk_sizes, "with_contents": with_contents}
     found: list[Footers] = []
+    whole = slice(0, len(listing.paths))
 
-    def read() -> Manifest:
-        manifest, footers = walk_footers(listing, num_threads, keys, **options)
-        found.append(footers)
-        return manifest
+    def part(files: slice) -> Listing:
+        return listing if files == whole else listing.pick(range(files.start, files.stop))
 
-    def read_or_load() -> Manifest:
-        # A store that tells nothing of its files may have changed them.
-        if cache is None or not all(listing.stamps):
-            return read()
-        return through_file(cache, codec, read, storage=storage, paths=listing.paths)
+    def codec(files: slice) -> Codec[Manifest]:
+        return _codec(part(files), with_chunk_sizes=with_chunk_sizes)
+
+    def read(files: slice) -> Manifest:
+        footers = footers_of(part(files), num_threads, keys, **options)
+        if files == whole:
+            found.append(footers)
+        return _with_sizes(part(files), footers, with_chunk_sizes=with_chunk_sizes)
 
     if cache is not None and (keys is not None or listing.memory):
         shown = without_credentials(checked_path(cache, "manifest_cache"))
@@ -83,13 +86,16 @@ def open_manifest(
             "manifest_cache must not be given with decryption_properties, because it would hold "
             f"the content of encrypted footers in plain text; got {shown!r}"
         )
-    manifest = storage.once(
-        ["footers", listing.paths, listing.num_bytes, listing.stamps, with_chunk_sizes],
-        read_or_load,
-        codec.encode,
-        codec.decode,
-        is_secret=listing.store is None or keys is not None,
+    # A store that tells nothing of its files may have changed them.
+    file = None
+    if cache is not None and all(listing.stamps):
+        file = KeptFile(cache, codec(whole), storage, listing.paths)
+    is_secret = listing.store is None or keys is not None
+    told = ["footers", listing.paths, listing.num_bytes, listing.stamps, with_chunk_sizes]
+    manifest = Pass(told, codec, read, partial(_joined, listing)).found(
+        range(1, whole.stop + 1), file, None if is_secret else storage.share
     )
+    _check_rows(manifest)
     return manifest, found[0] if found and with_contents else None
 
 
@@ -121,7 +127,7 @@ def _codec(listing: Listing, *, with_chunk_sizes: bool) -> Codec[Manifest]:
             raise ValueError("its parts do not belong to one manifest")
         return manifest
 
-    return Codec("manifest", parts, made)
+    return Codec(parts, made)
 
 
 def read_manifest(paths: SourceArgument, storage: StorageArguments = NO_STORAGE) -> Manifest:
@@ -141,8 +147,14 @@ def walk_footers(
     with_contents = with_contents and not listing.memory
     options = {"with_chunk_sizes": with_chunk_sizes, "with_contents": with_contents}
     footers = footers_of(listing, num_threads, keys, **options)
+    manifest = _with_sizes(listing, footers, with_chunk_sizes=with_chunk_sizes)
+    _check_rows(manifest)
+    return manifest, footers
+
+
+def _with_sizes(listing: Listing, footers: Footers, *, with_chunk_sizes: bool) -> Manifest:
     sizes = frozen(footers.chunk_num_bytes) if with_chunk_sizes else None
-    return replace(_manifest_of(listing, footers), chunk_num_bytes=sizes), footers
+    return replace(_manifest_of(listing, footers), chunk_num_bytes=sizes)
 
 
 def footers_of(
@@ -214,17 +226,6 @@ def _manifest_of(listing: Listing, footers: Footers) -> Manifest:
     files = listing.paths
     counts, rows = footers.file_num_row_groups, frozen(footers.row_group_num_rows)
     row_group_file = frozen(np.repeat(np.arange(len(files)), counts))
-    # The native walk checks each file alone.
-    beyond = np.flatnonzero(np.cumsum(rows, dtype=np.float64) >= 2.0**62)
-    if beyond.size:
-        at = int(beyond[0])
-        raise CorruptFileError(
-            "a row group claims more rows than int64 can number: "
-            f"{files[row_group_file[at]]!r}, {int(rows[at])} rows"
-        )
-    if not rows.any():
-        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        raise ValueError(f"the files must hold at least one row; all are empty: {files[0]!r}{more}")
     first_row_group = np.cumsum(counts) - counts
     arrays: dict[str, Any] = {name: frozen(getattr(footers, name)) for name in _SAME_IN_FOOTERS}
     if listing.store is not None:
@@ -237,5 +238,63 @@ def _manifest_of(listing: Listing, footers: Footers) -> Manifest:
         row_group_first_row=frozen(np.cumsum(rows) - rows),
         fingerprint="",
         **arrays,
+    )
+    return replace(manifest, fingerprint=manifest.digest())
+
+
+def _check_rows(manifest: Manifest) -> None:
+    """Raise unless there are rows, and int64 numbers them; the native walk checks each file."""
+    files, rows = manifest.files, manifest.row_group_num_rows
+    beyond = np.flatnonzero(np.cumsum(rows, dtype=np.float64) >= 2.0**62)
+    if beyond.size:
+        at = int(beyond[0])
+        raise CorruptFileError(
+            "a row group claims more rows than int64 can number: "
+            f"{files[manifest.row_group_file[at]]!r}, {int(rows[at])} rows"
+        )
+    if not rows.any():
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        raise ValueError(f"the files must hold at least one row; all are empty: {files[0]!r}{more}")
+
+
+def _joined(listing: Listing, parts: Sequence[Manifest]) -> Manifest:
+    """Return the manifest of files, of which each part has the next ones."""
+    found: dict[tuple[Leaf, ...], NDArray[np.float64]] = {}  # bytes and rows of each leaf
+    file_schema = []
+    for part in parts:
+        num_rows = np.bincount(part.file_schema, part.file_num_rows, len(part.schemas))
+        plain = [tuple(replace(leaf, row_bytes=0.0) for leaf in of) for of in part.schemas]
+        for key, schema, rows in zip(plain, part.schemas, num_rows.tolist(), strict=True):
+            totals = [[leaf.row_bytes * rows, rows] for leaf in schema]
+            found[key] = found.get(key, 0) + np.array(totals)
+        numbers = {key: number for number, key in enumerate(found)}
+        file_schema.append(np.array([numbers[key] for key in plain])[part.file_schema])
+    arrays: dict[str, Any] = {
+        name: frozen(np.concatenate([getattr(part, name) for part in parts]))
+        for name in (*_SAME_IN_FOOTERS, "row_group_in_file", _SIZES_OF_CHUNKS)
+        if getattr(parts[0], name) is not None
+    }
+    first_file = np.cumsum([0, *(len(part.files) for part in parts)])
+    rows = arrays["row_group_num_rows"]
+    manifest = Manifest(
+        listing=listing,
+        schemas=tuple(
+            tuple(
+                replace(leaf, row_bytes=total / max(rows_of, 1.0))
+                for leaf, (total, rows_of) in zip(schema, totals.tolist(), strict=True)
+            )
+            for schema, totals in found.items()
+        ),
+        row_group_file=frozen(
+            np.concatenate(
+                [
+                    first + part.row_group_file
+                    for first, part in zip(first_file.tolist(), parts, strict=False)
+                ]
+            )
+        ),
+        row_group_first_row=frozen(np.cumsum(rows) - rows),
+        fingerprint="",
+        **arrays | {"file_schema": frozen(np.concatenate(file_schema))},
     )
     return replace(manifest, fingerprint=manifest.digest())

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-import os
 import time
 import uuid
 import weakref
-import zlib
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -19,13 +16,6 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 _LONGEST_PAUSE_SECONDS = 0.25
-# A store takes no value above 8 MiB, and the process that holds it has only so much memory.
-_PART_CHARACTERS = 4 << 20
-_MOST_PARTS = 64
-_NOTHING = "-"
-# Tell the starts of a job under torchrun apart. Ranks of which torchrun counts other restarts,
-# as it may on other nodes, work for themselves.
-_OF_START = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +76,7 @@ class JobStart:
 
     def __init__(self, peers: Peers) -> None:
         """Know nothing of the others yet."""
-        self._place = f"torchparquet/start/{_digest(peers.ranks)}"
+        self._place = f"torchparquet/start/{digest(peers.ranks)}"
         self._answered: dict[int, str] = {}
         self._counts: Counter[str] = Counter()
         # Unique among all starts that share the store; "" until it is known.
@@ -129,41 +119,5 @@ _starts: weakref.WeakKeyDictionary[Store, dict[tuple[tuple[int, ...], int], JobS
 _starts = weakref.WeakKeyDictionary()
 
 
-def _digest(identity: object) -> str:
+def digest(identity: object) -> str:
     return hashlib.blake2b(json.dumps(identity).encode(), digest_size=8).hexdigest()
-
-
-def done_once(peers: Peers | None, what: str, work: Callable[[], bytes]) -> bytes:
-    """Return the result of `work`, done by the first rank to make the n-th call for one `what`."""
-    if peers is None:
-        return work()
-    digest = _digest([peers.ranks, what, [os.environ.get(name) for name in _OF_START]])
-    place = f"torchparquet/work/{digest}/{peers.start.number(digest)}"
-    if peers.store.add(f"{place}/takers", 1) > 1:
-        found = _left_by_another(peers, f"{place}/result")
-        return work() if found is None else found
-    left = _NOTHING
-    try:
-        made = work()
-        packed = base64.b64encode(zlib.compress(made)).decode()
-        parts = range(0, len(packed), _PART_CHARACTERS)
-        if len(parts) <= _MOST_PARTS:
-            for part, begin in enumerate(parts):
-                text = packed[begin : begin + _PART_CHARACTERS]
-                peers.store.set(f"{place}/result/{part}", text)
-            left = str(len(parts))
-    finally:
-        # Also after a failure: others wait.
-        peers.store.set(f"{place}/result", left)
-    return made
-
-
-def _left_by_another(peers: Peers, key: str) -> bytes | None:
-    """Return the result of another rank; None if it left none within the store's timeout."""
-    if not peers.wait([key], peers.timeout_seconds):
-        return None
-    left = peers.read(key)
-    if left == _NOTHING:
-        return None
-    parts = [peers.read(f"{key}/{number}") for number in range(int(left))]
-    return zlib.decompress(base64.b64decode("".join(parts)))

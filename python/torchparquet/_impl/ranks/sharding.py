@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple
@@ -13,7 +12,8 @@ from torch.utils.data import get_worker_info
 
 from torchparquet._impl.checks import shown
 from torchparquet._impl.plan.plan_options import Topology
-from torchparquet._impl.ranks.peers import Peers, done_once
+from torchparquet._impl.ranks.divided_work import Work, divided
+from torchparquet._impl.ranks.peers import Peers
 from torchparquet.options import Ranks
 
 # The names of the two data-parallel dimensions in meshes of HSDP.
@@ -113,9 +113,9 @@ class Membership:
             return None
         return Peers(tuple(numbers), own, dist.distributed_c10d._get_default_store())
 
-    def done_once(self, what: str, work: Callable[[], bytes]) -> bytes:
-        """Return the result of `work`, done by one rank for all; see `ranks.peers`."""
-        return done_once(self.peers(), what, work)
+    def divided(self, what: str, most_parts: int, work: Work) -> list[bytes]:
+        """Return the parts of `work`, each done by one rank for all; see `ranks.divided_work`."""
+        return divided(self.peers(), what, most_parts, work)
 
     @property
     def is_alone(self) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from torchparquet._impl.batches.columns import resolve_columns
-from torchparquet._impl.files.cache_file import Codec, found_by_pass
+from torchparquet._impl.files.cache_file import Codec, Pass, found_by_pass
 from torchparquet._impl.files.footers.leaf import NULL_KEY
 from torchparquet._impl.files.schemas import Schemas
 from torchparquet._impl.plan.epoch_plan import EpochPlan
@@ -39,7 +39,7 @@ _LEAST_BYTES = 256  # of max_memory for each row of a batch
 
 @dataclass(frozen=True)
 class WordPass:
-    """Finds the different strings of columns, on one rank for all."""
+    """Finds the different strings of columns."""
 
     open_manifest: Callable[[], Manifest]
     options: ReadOptions
@@ -53,10 +53,13 @@ class WordPass:
     def find(self, name: str, column: Column) -> tuple[bytes, ...]:
         """Return all different strings of the sources of a column, in ascending order."""
         manifest = self._manifest
+
+        def make(row_groups: slice) -> tuple[bytes, ...]:
+            return tuple(sorted(self._found(name, column, manifest.between(row_groups))))
+
         found = found_by_pass(
-            Codec("words", _parts, _words),
-            column.sources,
-            lambda: tuple(sorted(self._found(name, column, manifest))),
+            Pass(column.sources, lambda _: Codec(_parts, _words), make, partial(_joined, name)),
+            "words",
             manifest=manifest,
             storage=self.storage,
             keys=self.keys,
@@ -86,13 +89,7 @@ class WordPass:
                 parts = self._read(manifest, _strings_of(field))
             for part in parts:
                 found |= part
-                if len(found) > MOST_WORDS:
-                    raise ValueError(
-                        'vocab="auto" is for columns of few different strings, and this one looks '
-                        "like an identifier (hash it by Column(..., transform=Hash(...)), or state "
-                        f"the words that matter by vocab=[...]): {name!r} has more than "
-                        f"{MOST_WORDS:,} words"
-                    )
+                _check_number(name, found)
         return found
 
     def _read(self, manifest: Manifest, field: Field) -> Iterator[set[bytes]]:
@@ -105,6 +102,21 @@ class WordPass:
         with closing(opener.read_once(plan)) as batches:
             for batch in batches:
                 yield _different(batch, field)
+
+
+def _joined(name: str, parts: Sequence[tuple[bytes, ...]]) -> tuple[bytes, ...]:
+    found: set[bytes] = set().union(*parts)
+    _check_number(name, found)
+    return tuple(sorted(found))
+
+
+def _check_number(name: str, words: set[bytes]) -> None:
+    if len(words) > MOST_WORDS:
+        raise ValueError(
+            'vocab="auto" is for columns of few different strings, and this one looks like an '
+            "identifier (hash it by Column(..., transform=Hash(...)), or state the words that "
+            f"matter by vocab=[...]): {name!r} has more than {MOST_WORDS:,} words"
+        )
 
 
 def _strings_of(field: Field) -> Field:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from torchparquet._impl.files.cache_file import Codec, found_by_pass
+from torchparquet._impl.files.cache_file import Codec, Pass, found_by_pass
 from torchparquet._impl.files.manifest import RowSelection
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.rows.evaluation import FILTERS, Mask, Values, evaluate
@@ -70,30 +70,33 @@ def select_rows(
         return manifest
     conditions, expressions = _conditions(manifest, arguments)
 
-    def mask_of(number: int, values: Values) -> Mask:
-        begin = int(manifest.row_group_first_row[number])
-        mask = np.ones(int(manifest.row_group_num_rows[number]), bool)
+    def mask_of(part: Manifest, number: int, values: Values) -> Mask:
+        begin = int(part.row_group_first_row[number])
+        mask = np.ones(int(part.row_group_num_rows[number]), bool)
         for condition in conditions:
             mask &= condition.mask(begin, len(mask), values)
         return mask
 
-    def find() -> RowSelection:
-        if expressions:
-            return RowSelection.of_masks(evaluate(manifest, expressions, keys, mask_of, footers))
-        return RowSelection.of_masks(mask_of(at, {}) for at in range(manifest.num_row_groups))
+    if expressions:
 
-    selection = (
-        find()
-        if not expressions
-        else found_by_pass(
-            Codec("rows", vars, partial(_selection, manifest)),
-            [_digest(conditions)],
-            find,
+        def find(row_groups: slice) -> RowSelection:
+            part = manifest.between(row_groups)
+            masks = evaluate(part, expressions, keys, partial(mask_of, part), footers)
+            return RowSelection.of_masks(masks)
+
+        def codec(row_groups: slice) -> Codec[RowSelection]:
+            return Codec(vars, partial(_selection, manifest.row_group_num_rows[row_groups]))
+
+        selection = found_by_pass(
+            Pass([_digest(conditions)], codec, find, RowSelection.joined),
+            "rows",
             manifest=manifest,
             storage=storage,
             keys=None,
         )
-    )
+    else:
+        numbers = range(manifest.num_row_groups)
+        selection = RowSelection.of_masks(mask_of(manifest, at, {}) for at in numbers)
     if not selection.num_rows.any():
         raise ValueError(
             f"no row of {int(manifest.row_group_num_rows.sum())} is left by "
@@ -176,11 +179,9 @@ def _of_split(split: Split, begin: int, num_rows: int, values: Values) -> Mask:
     return rows_of_split(split, begin, num_rows) if by is None else values_of_split(split, by)
 
 
-def _selection(manifest: Manifest, parts: dict[str, Any]) -> RowSelection:
+def _selection(most_rows: NDArray[np.int64], parts: dict[str, Any]) -> RowSelection:
     selection = RowSelection(**parts)
-    if (
-        len(selection.num_rows) != manifest.num_row_groups
-        or (selection.num_rows > manifest.row_group_num_rows).any()
-    ):
+    num_rows = selection.num_rows
+    if len(num_rows) != len(most_rows) or (num_rows > most_rows).any():
         raise ValueError("its parts do not belong together")
     return selection

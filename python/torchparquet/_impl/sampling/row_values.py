@@ -122,17 +122,18 @@ class RowValues:
     ) -> NDArray[Any]:
         manifest = self.manifest
 
-        def read() -> NDArray[Any]:
+        def read(row_groups: slice) -> NDArray[Any]:
+            part, first = manifest.between(row_groups), row_groups.start
             fields = resolve_columns([column], manifest, "mask")
             (field,) = fields
             if field.num_offsets > 1 or field.length or field.shape or field.has_lists:
                 raise ValueError(f"rows cannot be sampled by lists: {column!r} is {field.dtype}")
             options = replace(self.options, pin_memory=False)
-            opener = StreamOpener(manifest, fields, options, keys=self.keys)
-            found, end = np.empty(manifest.num_rows, dtype), 0
-            with closing(opener.read_row_groups(manifest.row_group_num_rows)) as read_row_groups:
+            opener = StreamOpener(part, fields, options, keys=self.keys)
+            found, end = np.empty(part.num_rows, dtype), 0
+            with closing(opener.read_row_groups(part.row_group_num_rows)) as read_row_groups:
                 for row_group, batch in read_row_groups:
-                    values = value_of(field, batch, row_group)
+                    values = value_of(field, batch, first + row_group)
                     found[end : end + len(values)] = values
                     end += len(values)
             return found

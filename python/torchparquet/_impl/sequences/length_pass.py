@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from torchparquet._impl.batches.fields import Field, lengths_of
-from torchparquet._impl.files.cache_file import Codec, found_by_pass, row_values_by_pass
+from torchparquet._impl.files.cache_file import Codec, Pass, found_by_pass, row_values_by_pass
 from torchparquet._impl.files.footers.decryption import FileKeys
 from torchparquet._impl.files.manifest import Manifest, PackedRows, Unit
 from torchparquet._impl.files.manifest_reading import footers_of
@@ -58,11 +58,12 @@ class LengthPass:
         count_totals: Callable[[int, int], Counted] | None = None,
     ) -> PackedRows:
         """Return what the rows of each row group become, by `count_totals` if footers suffice."""
-        manifest = self.manifest
-        has_own_names = manifest.table is not None and bool(manifest.table.stored)
         told = json.dumps([unit, *rules, [field.sources for field in fields]])
 
-        def counts() -> PackedRows:
+        def counts(row_groups: slice) -> PackedRows:
+            part = self._between(row_groups)
+            manifest = part.manifest
+            has_own_names = manifest.table is not None and bool(manifest.table.stored)
             found = np.zeros((len(_COUNTS), manifest.num_row_groups), np.int64)
             totals = np.full((manifest.num_row_groups, 2), -1)
             is_told = manifest.selection is None and self.keys is None and not has_own_names
@@ -72,26 +73,30 @@ class LengthPass:
                 totals = _counted_lists(manifest, fields[0].sources[0], threads)
                 for row_group in np.flatnonzero(totals[:, 0] >= 0).tolist():
                     found[:, row_group] = count_totals(*totals[row_group].tolist())
-            for lengths in self._lengths(fields, totals[:, 0] < 0):
+            for lengths in part._lengths(fields, totals[:, 0] < 0):
                 found[:, lengths.row_group] = count(lengths)
             return PackedRows(unit, told, *found)
 
-        def made(parts: dict[str, Any]) -> PackedRows:
-            rows = PackedRows(**parts)
-            if len(rows.num_units) != manifest.num_row_groups:
-                raise ValueError("its parts do not belong together")
-            return rows
+        def codec(row_groups: slice) -> Codec[PackedRows]:
+            def made(parts: dict[str, Any]) -> PackedRows:
+                rows = PackedRows(**parts)
+                if len(rows.num_units) != row_groups.stop - row_groups.start:
+                    raise ValueError("its parts do not belong together")
+                return rows
 
-        rows: PackedRows = found_by_pass(
-            Codec("lengths", vars, made),
-            [told],
-            counts,
-            manifest=manifest,
+            return Codec(vars, made)
+
+        rows = found_by_pass(
+            Pass([told], codec, counts, PackedRows.joined),
+            "lengths",
+            manifest=self.manifest,
             storage=self.storage,
             keys=self.keys,
         )
         if not rows.num_units.any():
-            raise ValueError(f"all lists of {fields[0].name!r} are empty: {manifest.num_rows} rows")
+            raise ValueError(
+                f"all lists of {fields[0].name!r} are empty: {self.manifest.num_rows} rows"
+            )
         return rows
 
     def lengths(self, field: Field) -> Iterator[RowGroupLengths]:
@@ -100,12 +105,13 @@ class LengthPass:
 
     def of_rows(self, field: Field) -> NDArray[Any]:
         """Return the length of each row's list, in unsigned integers of few bytes, `[N]`."""
-        num_rows = self.manifest.row_group_num_rows
-        first = np.cumsum(num_rows) - num_rows
 
-        def read() -> NDArray[Any]:
-            found = np.zeros(self.manifest.num_rows, np.uint32)
-            for row_group in self.lengths(field):
+        def read(row_groups: slice) -> NDArray[Any]:
+            part = self._between(row_groups)
+            num_rows = part.manifest.row_group_num_rows
+            first = np.cumsum(num_rows) - num_rows
+            found = np.zeros(part.manifest.num_rows, np.uint32)
+            for row_group in part.lengths(field):
                 begin = first[row_group.row_group]
                 found[begin : begin + len(row_group.lengths)] = row_group.lengths
             return found.astype(np.min_scalar_type(int(found.max())))
@@ -118,6 +124,15 @@ class LengthPass:
             storage=self.storage,
             keys=self.keys,
         )
+
+    def _between(self, row_groups: slice) -> LengthPass:
+        """Return the pass over consecutive row groups."""
+        begin, end = (
+            int(self.manifest.row_group_num_rows[:at].sum())
+            for at in (row_groups.start, row_groups.stop)
+        )
+        known = None if self.known is None else self.known[begin:end]
+        return replace(self, manifest=self.manifest.between(row_groups), known=known)
 
     def _lengths(
         self, fields: Sequence[Field], wanted: NDArray[np.bool_]

@@ -28,7 +28,9 @@ from torchparquet.errors import one_line
 # Returns options, and when they end in seconds since 1970; None if they do not or it is unknown.
 # The providers of Polars are such functions.
 OptionsFunction: TypeAlias = "Callable[[], tuple[Mapping[str, Any], float | None]]"
-Share: TypeAlias = "Callable[[str, Callable[[], bytes]], bytes]"
+# From what is done, the most parts that it has, and a function of a part and of how many there
+# are, to all parts. Processes with the same text do each part once.
+Share: TypeAlias = "Callable[[str, int, Callable[[int, int], bytes]], list[bytes]]"
 
 # A request's credentials must hold until the store has looked at it.
 _SPARE_SECONDS = 60.0
@@ -102,7 +104,7 @@ class Credentials:
 
         self._given = Given({}, renew_at=0.0)
         what = ["credentials", getattr(options, "__qualname__", type(options).__qualname__)]
-        name = invent() if share is None else share(json.dumps(what), invent)
+        name = invent() if share is None else share(json.dumps(what), 1, lambda *_: invent())[0]
         self._name = name.decode()
         self.current()
         weakref.finalize(self, _forget, self._name, os.getpid())

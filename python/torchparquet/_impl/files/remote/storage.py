@@ -36,7 +36,6 @@ class StorageArguments:
     cache_dir: CacheArgument = None
     cache_limit: int | None = None
     manifest_cache: CacheArgument = field(default=None, repr=False)
-    # Returns the function's result, or that of another process with the same text.
     share: Share | None = None
 
     def __post_init__(self) -> None:
@@ -121,7 +120,8 @@ class StorageArguments:
         """
         if self.share is None or is_secret:
             return work()
-        found = decode(self.share(json.dumps(what), lambda: encode(work())))
+        content = self.share(json.dumps(what), 1, lambda *_: encode(work()))[0]
+        found = decode(content)
         if found is None:
             raise RuntimeError("the ranks run different versions of torchparquet")
         return found
