@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import signal
+import sys
 import uuid
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -17,6 +18,8 @@ import pytest
 
 from tests.fixtures import thrift_bytes
 from tests.fixtures.tree import completed
+from torchparquet.cli import main
+from torchparquet.cli.rewrite import writing
 from torchparquet.cli.rewrite.places import LocalOutput
 from torchparquet.cli.rewrite.writing import JOURNAL
 
@@ -521,3 +524,32 @@ def test_memory_is_bounded(rewritten: Any, tmp_path: Path, shuffle: list[Any]) -
     assert pool.max_memory() < 24 << 20
     written = np.sort(pq.read_table(tmp_path / "o", columns=["x1"])["x1"].to_numpy())
     assert np.array_equal(written, 2 * ids)
+
+
+def test_a_file_that_changes_meanwhile_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    source = tmp_path / "source.parquet"
+    table = pa.table({"x": range(1000)})
+    pq.write_table(table, source)
+    begin = writing.begin
+
+    def begin_and_write_again(*arguments: Any) -> None:
+        begin(*arguments)
+        pq.write_table(table.slice(0, 999), source)
+
+    monkeypatch.setattr(writing, "begin", begin_and_write_again)
+    assert main(["rewrite", str(source), "--output", str(tmp_path / "output")]) != 0
+    said = capsys.readouterr().err
+    assert "the file has changed since the rewrite began" in said
+    assert str(source) in said
+
+
+def test_ray_that_is_not_there_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    pq.write_table(pa.table({"x": range(10)}), tmp_path / "source.parquet")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    arguments = [str(tmp_path / "source.parquet"), "--output", str(tmp_path / "output"), "--ray"]
+    assert main(["rewrite", *arguments]) != 0
+    assert "pip install torchparquet[ray]" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import glob
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from itertools import dropwhile, islice
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -21,9 +21,10 @@ from torchparquet.cli.arguments import Data
 from torchparquet.cli.columns import ColumnFacts, read_facts, sampled_row_groups
 from torchparquet.cli.rewrite import writing
 from torchparquet.cli.rewrite.input_rows import InputRows, deal, grouped, prefetched, shuffled
+from torchparquet.cli.rewrite.on_ray import connected
 from torchparquet.cli.rewrite.places import LocalOutput, output_place
-from torchparquet.cli.rewrite.writing import Layout, RewriteOptions
-from torchparquet.cli.screen import counted, plain, progress, size
+from torchparquet.cli.rewrite.writing import Layout, PlannedFile, RewriteOptions, write_file
+from torchparquet.cli.screen import Advance, counted, plain, progress, size
 
 
 def _show(console: Console, report: dict[str, Any]) -> None:
@@ -80,7 +81,17 @@ def _show(console: Console, report: dict[str, Any]) -> None:
 @arguments.size_option(
     "--max-memory", "1GiB", "Bound of memory; with --shuffle, more of it means fewer reads."
 )
-def command(data: Data, output: str, no_page_checksums: bool, **options: Any) -> dict[str, Any]:
+@click.option(
+    "--ray",
+    is_flag=False,
+    flag_value="auto",
+    metavar="[ADDRESS]",
+    help="Rewrite on the machines of a Ray cluster, each of which must reach input and output. "
+    "--max-memory is then for each task.",
+)
+def command(
+    data: Data, output: str, no_page_checksums: bool, ray: str | None, **options: Any
+) -> dict[str, Any]:
     """Write the same rows in a layout for training.
 
     Row groups and files change; the rows do not. Their order stays, or becomes a permutation of all
@@ -94,10 +105,12 @@ def command(data: Data, output: str, no_page_checksums: bool, **options: Any) ->
             f"level {options['codec_level']}"
         )
     wanted = RewriteOptions(page_checksums=not no_page_checksums, **options)
-    return rewrite(data, output, wanted)
+    return rewrite(data, output, wanted, ray)
 
 
-def rewrite(data: Data, output: str, options: RewriteOptions) -> dict[str, Any]:
+def rewrite(
+    data: Data, output: str, options: RewriteOptions, ray: str | None = None
+) -> dict[str, Any]:
     """Write the files that the output lacks, and return a report as JSON values."""
     place, manifest = output_place(output, data), data.manifest()
     _check_apart(data.paths, manifest, place.root)
@@ -121,6 +134,7 @@ def rewrite(data: Data, output: str, options: RewriteOptions) -> dict[str, Any]:
     passes = 2 if options.shuffle else 1
     resumed, outputs = 0, list[str]()
     with (
+        connected(ray, options.max_memory) as cluster,
         place.locked() as buckets,
         progress("rewriting", manifest.num_rows * passes) as advance,
     ):
@@ -132,23 +146,16 @@ def rewrite(data: Data, output: str, options: RewriteOptions) -> dict[str, Any]:
             writing.begin(place, request, layout)
         for directory, rows in parts.items():
             files = writing.planned_files(directory, rows.num_rows, layout)
-            outputs += files
-            # Files are written in order, so the existing ones come first.
-            missing = list(dropwhile(partial(_is_there, place), files.items()))
+            outputs += [file.name for file in files]
+            missing = [file for file in files if not _is_there(place, file)]
+            if cluster is None and missing:
+                # One process writes them in order, and reads all rows from the first one's on.
+                missing = files[files.index(missing[0]) :]
             resumed += len(files) - len(missing)
-            sizes = [size for _, of_file in missing for size in of_file]
-            first = rows.num_rows - sum(sizes)
-            advance(first)
-            if options.shuffle and missing:
-                dealt = deal(rows, layout, options.seed, buckets, advance)
-                tables = shuffled(*dealt, layout, options.seed, first)
-            else:
-                tables = rows.tables(first, layout.piece_rows)
-            with closing(prefetched(tables)) as stream:
-                groups = grouped(stream, sizes, advance)
-                for name, of_file in missing:
-                    next_groups = islice(groups, len(of_file))
-                    writing.write_file(place, name, schema.arrow, how, next_groups)
+            advance(rows.num_rows - sum(file.num_rows for file in missing))
+            seed = options.seed if options.shuffle else None
+            write = partial(_write_here, buckets) if cluster is None else cluster.write
+            write(place, rows, layout, missing, (schema.arrow, how), seed, advance)
         written = place.manifest(outputs)
     num_rows = 0 if written is None else written.num_rows
     if written is None or num_rows != manifest.num_rows:
@@ -176,10 +183,33 @@ def rewrite(data: Data, output: str, options: RewriteOptions) -> dict[str, Any]:
     }
 
 
-def _is_there(place: LocalOutput, file: tuple[str, list[int]]) -> bool:
+def _write_here(
+    buckets: Path,
+    place: LocalOutput,
+    rows: InputRows,
+    layout: Layout,
+    files: Sequence[PlannedFile],
+    how: tuple[Any, dict[str, Any]],
+    seed: int | None,
+    advance: Advance,
+) -> None:
+    """Write the last files of some rows; of permuted rows, if there is a seed."""
+    sizes = [size for file in files for size in file.row_groups]
+    first = rows.num_rows - sum(sizes)
+    if seed is not None and files:
+        tables = shuffled(*deal(rows, layout, seed, buckets, advance), layout, seed, first)
+    else:
+        tables = rows.tables(first, layout.piece_rows)
+    with closing(prefetched(tables)) as stream:
+        groups = grouped(stream, sizes, advance)
+        for file in files:
+            write_file(place, file.name, *how, groups=islice(groups, len(file.row_groups)))
+
+
+def _is_there(place: LocalOutput, file: PlannedFile) -> bool:
     """Return True if the file exists with all its rows."""
-    found = place.manifest([file[0]])
-    return found is not None and found.num_rows == sum(file[1])
+    found = place.manifest([file.name])
+    return found is not None and found.num_rows == file.num_rows
 
 
 def _make_layout(

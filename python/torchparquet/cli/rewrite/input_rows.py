@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice, takewhile
@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 
 from torchparquet._impl.files.listing import Listing
 from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.places import Disk
+from torchparquet._impl.files.remote.store import may_be_same
 from torchparquet.cli.rewrite.writing import Layout
 from torchparquet.cli.screen import Advance
-from torchparquet.errors import CastError, naming, one_line, unreadable
+from torchparquet.errors import CastError, FileChangedError, naming, one_line, unreadable
 
 _READ_BUFFER_BYTES = 1 << 20
 _SAMPLED_ROW_GROUPS = 8
@@ -76,12 +78,33 @@ class InputRows:
                 if int96:
                     _check_int96(path, number, int96, manifest.listing)
                 yield from opened.iter_batches(batch_size, [number])
+            _check_unchanged(path, manifest.listing)
         except (pa.ArrowException, OSError) as error:
             message = (
                 f"cannot read {path!r}, row group {number}: {one_line(error)}; torchparquet verify "
                 "names the column"
             )
             raise unreadable(error, path, message) from error
+
+
+def _check_unchanged(path: str, listing: Listing) -> None:
+    """Raise if a file is not the one that was listed, as far as its place tells."""
+    at, store = listing.paths.index(path), listing.store
+    if store is None:
+        entry, is_same = Disk().look_up(path), _is_of_one_time
+    else:
+        entry, is_same = store.look_up(listing.names[at], afresh=True), may_be_same
+    stamp, num_bytes = listing.stamps[at], listing.num_bytes[at]
+    if entry is None or entry.num_bytes != num_bytes or not is_same(entry.stamp, stamp):
+        raise FileChangedError(
+            "the file has changed since the rewrite began, so what was written is of another one; "
+            f"rewrite to another --output: {path!r}"
+        )
+
+
+def _is_of_one_time(stamp: str, other: str) -> bool:
+    # Machines that share a disk may number its files otherwise.
+    return stamp.partition(" ")[0] == other.partition(" ")[0]
 
 
 def _check_int96(path: str, row_group: int, names: list[str], listing: Listing) -> None:
@@ -157,15 +180,39 @@ def deal(
     with closing(prefetched(tables)) as stream:
         slices = grouped(stream, lengths[first:], lambda _: None)
         for index, (path, length) in enumerate(zip(paths, lengths, strict=True)):
-            buckets = _generator(seed, _DEALS, index).integers(0, layout.num_buckets, length)
-            counts = np.bincount(buckets, minlength=layout.num_buckets)
-            sizes += counts
+            buckets = _buckets_of(index, length, layout, seed)
+            sizes += np.bincount(buckets, minlength=layout.num_buckets)
             if index >= first:
                 unfinished = path.with_suffix(".tmp")
-                _write_slice(unfinished, next(slices), np.argsort(buckets, kind="stable"), counts)
+                _write_slice(unfinished, list(in_buckets(next(slices), buckets, layout)))
                 os.replace(unfinished, path)  # noqa: PTH105
             advance(length)
     return paths, sizes
+
+
+def dealt_slice(rows: InputRows, index: int, layout: Layout, seed: int) -> list[Any]:
+    """Return the rows of a slice in their buckets, a batch for each."""
+    begin = index * layout.slice_rows
+    length = min(layout.slice_rows, rows.num_rows - begin)
+    table = next(grouped(rows.tables(begin, layout.piece_rows), [length], lambda _: None))
+    return list(in_buckets(table, _buckets_of(index, length, layout, seed), layout))
+
+
+def in_buckets(table: Any, buckets: NDArray[np.int64], layout: Layout) -> Iterator[Any]:
+    """Yield a batch for each bucket, also for one without rows."""
+    # The file format takes one dictionary for all batches.
+    order = pa.array(np.argsort(buckets, kind="stable"))
+    table = table.unify_dictionaries().take(order).combine_chunks()
+    at = 0
+    for count in np.bincount(buckets, minlength=layout.num_buckets).tolist():
+        yield from table.slice(at, count).to_batches() or [
+            pa.RecordBatch.from_pylist([], table.schema)
+        ]
+        at += count
+
+
+def _buckets_of(index: int, length: int, layout: Layout, seed: int) -> NDArray[np.int64]:
+    return _generator(seed, _DEALS, index).integers(0, layout.num_buckets, length)
 
 
 def shuffled(
@@ -179,12 +226,16 @@ def shuffled(
     first = 0
     for bucket, end in enumerate(np.cumsum(sizes).tolist()):
         if begin < end:
-            table = _read_bucket(paths, bucket)
-            order = _generator(seed, _PERMUTES, bucket).permutation(end - first)
+            table, order = _read_bucket(paths, bucket), order_of_bucket(bucket, end - first, seed)
             for at in range(max(begin, first), end, layout.piece_rows):
                 until = min(at + layout.piece_rows, end)
                 yield table.take(pa.array(order[at - first : until - first]))
         first = end
+
+
+def order_of_bucket(bucket: int, num_rows: int, seed: int) -> NDArray[np.int64]:
+    """Return the order of the rows of a bucket."""
+    return _generator(seed, _PERMUTES, bucket).permutation(num_rows)
 
 
 def _generator(seed: int, purpose: int, index: int) -> np.random.Generator:
@@ -192,24 +243,15 @@ def _generator(seed: int, purpose: int, index: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key))
 
 
-def _write_slice(
-    path: Path, table: Any, order: NDArray[np.int64], counts: NDArray[np.int64]
-) -> None:
-    # The file format takes one dictionary for all batches.
-    table = table.unify_dictionaries().take(pa.array(order)).combine_chunks()
+def _write_slice(path: Path, batches: Sequence[Any]) -> None:
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with (
         naming(path),
         path.open("wb") as file,
-        pa.ipc.new_file(file, table.schema, options=options) as writer,
+        pa.ipc.new_file(file, batches[0].schema, options=options) as writer,
     ):
-        at = 0
-        for count in counts.tolist():
-            # One batch per bucket, also for a bucket without rows.
-            own = table.slice(at, count).to_batches()
-            (batch,) = own or [pa.RecordBatch.from_pylist([], table.schema)]
+        for batch in batches:
             writer.write_batch(batch)
-            at += count
 
 
 def _read_bucket(paths: list[Path], bucket: int) -> Any:
@@ -217,4 +259,9 @@ def _read_bucket(paths: list[Path], bucket: int) -> Any:
     for path in paths:
         with naming(path), pa.OSFile(str(path)) as file:
             batches.append(pa.ipc.open_file(file).get_batch(bucket))
+    return joined(batches)
+
+
+def joined(batches: Sequence[Any]) -> Any:
+    """Return batches as a table in one piece."""
     return pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()

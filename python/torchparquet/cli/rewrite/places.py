@@ -56,6 +56,12 @@ class LocalOutput:
             with naming(self.directory):
                 os.close(descriptor)
 
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Write to it in another process than the one that keeps other rewrites out."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        yield
+
     def names(self) -> list[str]:
         """Return the names in it, sorted."""
         return sorted(entry.name for entry in self.directory.iterdir())
@@ -119,6 +125,12 @@ class RemoteOutput(LocalOutput):
         with tempfile.TemporaryDirectory(prefix="torchparquet-rewrite-") as scratch:
             self._scratch = Path(scratch)
             yield self._scratch / _BUCKETS
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Give files on the way to the store a place on this machine's disk."""
+        with self.locked():
+            yield
 
     def names(self) -> list[str]:
         """Return the names in it, sorted."""

@@ -175,15 +175,28 @@ class OutputSchema(NamedTuple):
     differing_keys: list[str]  # of metadata, where the first file's value is kept
 
 
-def planned_files(directory: str, num_rows: int, layout: Layout) -> dict[str, list[int]]:
-    """Return the files of a directory of the output, "" for itself, by rows of row groups."""
+class PlannedFile(NamedTuple):
+    """A file of the output: its first row, and the rows of its row groups."""
+
+    name: str
+    begin: int
+    row_groups: list[int]
+
+    @property
+    def num_rows(self) -> int:
+        """Its rows."""
+        return sum(self.row_groups)
+
+
+def planned_files(directory: str, num_rows: int, layout: Layout) -> list[PlannedFile]:
+    """Return the files of a directory of the output, "" for itself."""
     prefix = f"{directory}/" if directory else ""
-    files = {}
+    files = []
     for number, begin in enumerate(range(0, num_rows, layout.rows_per_file)):
         end = min(begin + layout.rows_per_file, num_rows)
         groups = range(begin, end, layout.row_group_rows)
         sizes = [min(layout.row_group_rows, end - at) for at in groups]
-        files[f"{prefix}part-{number:05}.parquet"] = sizes
+        files.append(PlannedFile(f"{prefix}part-{number:05}.parquet", begin, sizes))
     return files
 
 

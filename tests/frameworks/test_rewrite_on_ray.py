@@ -1,0 +1,160 @@
+"""`rewrite --ray`: the files of one machine, whatever the cluster, and whoever is killed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from torchparquet.cli import main
+
+ray = pytest.importorskip("ray", reason="Ray is not installed")
+cluster_utils = pytest.importorskip("ray.cluster_utils")
+
+ROWS = 60_000
+# Several slices, buckets and files.
+LAYOUT = ["--row-group-rows", "2000", "--row-groups-per-file", "2", "--max-memory", "4MiB"]
+NODE = {"num_cpus": 1, "memory": 64 << 20, "object_store_memory": 80 << 20}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("source")
+    rng = np.random.default_rng(1)
+    for number in range(3):
+        begin, end = number * ROWS // 3, (number + 1) * ROWS // 3
+        columns = {
+            "id": range(begin, end),
+            "value": rng.random(end - begin),
+            "text": [f"text {i % 97}" for i in range(begin, end)],
+            "list": [[i] * (i % 4) for i in range(begin, end)],
+        }
+        pq.write_table(pa.table(columns), folder / f"{number}.parquet", row_group_size=3000)
+    return folder
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """A head without processors, and two machines."""
+    made = cluster_utils.Cluster(initialize_head=True, head_node_args=NODE | {"num_cpus": 0})
+    for _ in range(2):
+        made.add_node(**NODE)
+    made.wait_for_nodes()
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def rewritten(source: Path, output: Path, *options: str) -> int:
+    return main(["rewrite", str(source), "--output", str(output), *LAYOUT, *options])
+
+
+def contents(output: Path) -> dict[str, str]:
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(output.glob("*.parquet"))
+    }
+
+
+@pytest.fixture(scope="module")
+def alone(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output: Path = tmp_path_factory.mktemp("alone") / "output"
+    assert rewritten(source, output, "--shuffle", "--seed", "5") == 0
+    return output
+
+
+def test_the_files_are_those_of_one_machine(
+    source: Path, alone: Path, cluster: Any, tmp_path: Path
+) -> None:
+    on_ray = ("--ray", cluster.address)
+    assert rewritten(source, tmp_path / "shuffled", "--shuffle", "--seed", "5", *on_ray) == 0
+    assert contents(tmp_path / "shuffled") == contents(alone)
+    assert rewritten(source, tmp_path / "plain") == 0
+    assert rewritten(source, tmp_path / "ordered", *on_ray) == 0
+    assert contents(tmp_path / "ordered") == contents(tmp_path / "plain")
+    read = f"SELECT * FROM read_parquet('{source}/*.parquet')"
+    made = f"SELECT * FROM read_parquet('{tmp_path}/shuffled/*.parquet')"
+    for first, second in ((read, made), (made, read)):
+        difference = duckdb.sql(f"{first} EXCEPT ALL {second}")
+        assert difference is not None
+        assert difference.fetchall() == []
+
+
+def first_file(output: Path) -> None:
+    while not any(output.glob("*.parquet")):
+        time.sleep(0.01)
+
+
+def test_a_machine_that_goes_away_loses_and_doubles_nothing(
+    source: Path, alone: Path, cluster: Any, tmp_path: Path
+) -> None:
+    output = tmp_path / "output"
+
+    def kill() -> None:
+        first_file(output)
+        cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    assert rewritten(source, output, "--shuffle", "--seed", "5", "--ray", cluster.address) == 0
+    killer.join()
+    assert contents(output) == contents(alone)
+
+
+def test_the_command_goes_on_after_the_cluster_was_killed(
+    source: Path, alone: Path, cluster: Any, tmp_path: Path
+) -> None:
+    output = tmp_path / "output"
+    options = [*LAYOUT, "--shuffle", "--seed", "5", "--ray"]
+    command = [sys.executable, "-m", "torchparquet", "rewrite", str(source), "--output"]
+    command.append(str(output))
+    begun = subprocess.Popen([*command, *options, cluster.address], stderr=subprocess.DEVNULL)
+    first_file(output)
+    begun.kill()
+    begun.wait()
+    cluster.shutdown()
+    assert set(contents(output)) < set(contents(alone))
+    done = subprocess.run(
+        [*command, *options, "local", "--json"], check=True, capture_output=True, text=True
+    )
+    assert json.loads(done.stdout)["files_resumed"] > 0
+    assert contents(output) == contents(alone)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--max-memory", "2GiB"], "no machine of Ray grants 2,147,483,648 bytes to one"),
+        (["--ray", "127.0.0.1:1"], "--ray cannot connect to '127.0.0.1:1'"),
+    ],
+)
+def test_a_cluster_that_cannot_do_it_is_refused(
+    source: Path, cluster: Any, tmp_path: Path, capsys: Any, options: list[str], said: str
+) -> None:
+    assert rewritten(source, tmp_path / "output", "--ray", cluster.address, *options) != 0
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "output").exists()
+
+
+def test_errors_of_tasks_are_those_of_one_machine(
+    source: Path, cluster: Any, tmp_path: Path, capsys: Any
+) -> None:
+    table = pq.read_table(source)
+    pq.write_table(table, tmp_path / "bad.parquet", write_page_checksum=True)
+    content = bytearray((tmp_path / "bad.parquet").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "bad.parquet").write_bytes(content)
+    assert rewritten(tmp_path / "bad.parquet", tmp_path / "output", "--ray", cluster.address) != 0
+    assert f"cannot read '{tmp_path}/bad.parquet', row group 0" in capsys.readouterr().err
