@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstring>
-#include <type_traits>
 
 namespace torchparquet::kernels {
 namespace {
@@ -27,25 +26,9 @@ void ScatterCells(const uint8_t* strip, int64_t cell_bytes,
 
 void GatherCells(const uint8_t* cells, int64_t cell_bytes, std::span<const uint32_t> rows,
                  int64_t row_bytes, uint8_t* out) {
-  // The compiler turns copies of a constant size to moves.
-  const auto gather = [&](auto size) {
-    const auto num_bytes = static_cast<size_t>(size);
-    for (const uint32_t row : rows) {
-      std::memcpy(out, cells + row * num_bytes, num_bytes);
-      out += row_bytes;
-    }
-  };
-  switch (cell_bytes) {
-    case 1:
-      return gather(std::integral_constant<int64_t, 1>());
-    case 2:
-      return gather(std::integral_constant<int64_t, 2>());
-    case 4:
-      return gather(std::integral_constant<int64_t, 4>());
-    case 8:
-      return gather(std::integral_constant<int64_t, 8>());
-    default:
-      return gather(cell_bytes);
+  for (const uint32_t row : rows) {
+    std::memcpy(out, cells + row * cell_bytes, static_cast<size_t>(cell_bytes));
+    out += row_bytes;
   }
 }
 

@@ -116,8 +116,14 @@ void WindowCells::Gather(std::span<const uint32_t> rows, int64_t first_row,
                          uint8_t* slab) const {
   const auto gather = [&](const uint8_t* staged, int64_t cell_bytes, int64_t offset) {
     const int64_t row_bytes = place_.width * cell_bytes;
-    kernels::GatherCells(staged, cell_bytes, rows, row_bytes,
-                         slab + offset + first_row * row_bytes + element_ * cell_bytes);
+    uint8_t* out = slab + offset + first_row * row_bytes + element_ * cell_bytes;
+    if (!AreItems(cell_bytes)) {
+      kernels::GatherCells(staged, cell_bytes, rows, row_bytes, out);
+      return;
+    }
+    kernels::ForItemBytes(cell_bytes, [&]<typename T>(T) {
+      kernels::GatherItems(reinterpret_cast<const T*>(staged), rows, row_bytes, out);
+    });
   };
   gather(values_, cell_bytes_, place_.values_offset);
   if (valid_ != nullptr) gather(valid_, place_.valid_items, place_.valid_offset);
