@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
@@ -50,6 +50,18 @@ class RowSelection:
             np.cumsum([0, *map(len, parts)], dtype=np.int64),
             np.concatenate([np.zeros(0, np.uint64), *parts]),
             np.array([count for _, _, count in packed], np.int64),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[RowSelection]) -> RowSelection:
+        """Return the selection of the row groups of all parts in turn."""
+        parts = [cls.of_masks([]), *parts]
+        sizes = np.concatenate([np.diff(part.begin) for part in parts])
+        return cls(
+            np.concatenate([part.form for part in parts]),
+            np.append(0, np.cumsum(sizes)),
+            np.concatenate([part.words for part in parts]),
+            np.concatenate([part.num_rows for part in parts]),
         )
 
     @property
