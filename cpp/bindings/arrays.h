@@ -12,6 +12,7 @@ namespace torchparquet {
 template <typename T>
 using Array = pybind11::array_t<T, pybind11::array::c_style | pybind11::array::forcecast>;
 using Int64Array = Array<int64_t>;
+using Uint32Array = Array<uint32_t>;
 using Uint64Array = Array<uint64_t>;
 using BoolArray = Array<bool>;
 

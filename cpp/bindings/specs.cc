@@ -23,6 +23,7 @@
 #include "kernels/packing/boundaries.h"
 #include "kernels/packing/packer.h"
 #include "kernels/shuffle/permutation.h"
+#include "kernels/shuffle/sampled_rows.h"
 #include "kernels/values/transform.h"
 #include "kernels/xxhash64.h"
 #include "reader/plan/reader_spec.h"
@@ -120,16 +121,23 @@ struct ShareWindows {
   std::vector<Window> windows;
 };
 
+// `orders` are empty, or those of each window.
 ShareWindows MakeWindows(const Int64Array& num_rows, const Uint64Array& key,
-                         const Int64Array& begin, const Int64Array& end) {
+                         const Int64Array& begin, const Int64Array& end,
+                         const std::vector<Uint32Array>& orders) {
+  const py::ssize_t num_orders =
+      orders.empty() ? key.size() : static_cast<py::ssize_t>(orders.size());
   CheckLengths("a share's windows",
-               {num_rows.size(), key.size(), begin.size(), end.size()});
+               {num_rows.size(), key.size(), begin.size(), end.size(), num_orders});
   ShareWindows made;
   for (py::ssize_t i = 0; i < key.size(); ++i) {
     made.windows.push_back({.num_rows = num_rows.at(i),
                             .key = key.at(i),
                             .begin = begin.at(i),
                             .end = end.at(i)});
+    if (orders.empty()) continue;
+    made.windows.back().order = std::make_shared<const std::vector<uint32_t>>(
+        VectorOf(orders[static_cast<size_t>(i)]));
   }
   return made;
 }
@@ -391,7 +399,7 @@ void BindSpecs(py::module_& m) {
            py::arg("begin"), py::arg("num_rows"), py::arg("valid"));
   py::class_<ShareWindows>(m, "ShareWindows")
       .def(py::init(&MakeWindows), py::kw_only(), py::arg("num_rows"), py::arg("key"),
-           py::arg("begin"), py::arg("end"));
+           py::arg("begin"), py::arg("end"), py::arg("orders"));
   py::class_<Share>(m, "Share")
       .def(py::init(&MakeShare), py::kw_only(), py::arg("order").none(false),
            py::arg("rank"), py::arg("world_size"), py::arg("dealt_rows"),
@@ -410,10 +418,34 @@ void BindSpecs(py::module_& m) {
       "window_order",
       [](uint64_t key, int64_t num_rows) {
         py::array_t<uint32_t> rows(num_rows);
-        kernels::PermutedRows(key, {rows.mutable_data(), static_cast<size_t>(num_rows)});
+        const std::span out(rows.mutable_data(), static_cast<size_t>(num_rows));
+        WithoutGil([&] { kernels::PermutedRows(key, out); });
         return rows;
       },
       py::arg("key"), py::arg("num_rows"));
+  m.def(
+      "mark_sampled_rows",
+      [](const Int64Array& marked, const Int64Array& samples,
+         const Int64Array& first_rows) {
+        if (first_rows.size() == 0) throw py::value_error("there is no row group");
+        py::array_t<uint32_t> places(samples.size());
+        uint32_t* out = places.mutable_data();
+        const kernels::SampledRows found = WithoutGil([&] {
+          return kernels::MarkSampledRows(SpanOf(marked), SpanOf(samples),
+                                          SpanOf(first_rows), out);
+        });
+        return py::make_tuple(ArrayOf(found.row_groups), ArrayOf(found.words), places);
+      },
+      py::arg("marked"), py::arg("samples"), py::arg("first_rows"));
+  m.def(
+      "sort_random_keys",
+      [](const Uint64Array& keys) {
+        py::array_t<uint32_t> order(keys.size());
+        uint32_t* out = order.mutable_data();
+        WithoutGil([&] { kernels::SortRandomKeys(SpanOf(keys), out); });
+        return order;
+      },
+      py::arg("keys"));
   m.def(
       "hash_bytes",
       [](const Array<uint8_t>& bytes, const Int64Array& ends) {

@@ -25,7 +25,7 @@ double LikelyRowBytes(const FieldSpec& field) {
 double LargestStagedRowBytes(const ReaderSpec& spec) {
   double largest = 0;
   for (const FieldSpec& field : spec.fields) {
-    largest = std::max(largest, StagedRowBytes(field).value_or(0));
+    largest = std::max(largest, StagedRowBytes(field, spec.has_orders()).value_or(0));
   }
   return largest;
 }

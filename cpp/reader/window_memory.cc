@@ -35,13 +35,13 @@ double MostStagedRowBytes(const std::vector<FieldSpec>& fields) {
 
 }  // namespace
 
-std::optional<double> StagedRowBytes(const FieldSpec& field) {
+std::optional<double> StagedRowBytes(const FieldSpec& field, bool has_order) {
   const auto valid_bytes = static_cast<double>(field.has_valid ? field.valid_items : 0);
   if (field.num_offsets > 0) {
     return sizeof(int64_t) + field.column_row_bytes() + valid_bytes;
   }
   const int64_t cell_bytes = field.cell_items * field.item_bytes;
-  if (!WindowCells::AreItems(cell_bytes)) return std::nullopt;
+  if (!has_order && !WindowCells::AreItems(cell_bytes)) return std::nullopt;
   return static_cast<double>(cell_bytes) + valid_bytes;
 }
 

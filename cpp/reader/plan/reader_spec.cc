@@ -91,6 +91,11 @@ void AddLane(ReaderParts* spec, const Share& share) {
     throw Error(ErrorKind::kInvalidArgument,
                 "either all shares that are read at once have windows, or none");
   }
+  if (!share.windows.empty() &&
+      (share.windows[0].order != nullptr) != spec->has_orders()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                "either all windows that are read at once have an order, or none");
+  }
   spec->lane_rows.push_back(num_rows);
 }
 
@@ -192,6 +197,14 @@ bool ReaderParts::has_windows() const {
   return !share.windows.empty() || std::ranges::any_of(beside, [](const Share& other) {
     return !other.windows.empty();
   });
+}
+
+bool ReaderParts::has_orders() const {
+  for (int64_t number = 0; number < num_lanes(); ++number) {
+    const std::vector<Window>& windows = lane(number).windows;
+    if (!windows.empty()) return windows[0].order != nullptr;
+  }
+  return false;
 }
 
 std::vector<bool> AreJagged(const ReaderSpec& spec) {

@@ -58,6 +58,8 @@ struct ReaderParts {
     return number == 0 ? share : beside[static_cast<size_t>(number - 1)];
   }
   bool has_windows() const;
+  // True if the windows have an order each.
+  bool has_orders() const;
   // The positions that the only share takes one by one, or null.
   Claims* claims() const { return share.claims.get(); }
 

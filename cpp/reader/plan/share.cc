@@ -35,10 +35,18 @@ void CheckWindows(const Share& share, int64_t num_rows) {
       Refuse("the windows of a share hold more rows than it has");
     }
     num_rows -= window.num_rows;
-    if (window.begin < 0 || window.begin > window.end || window.end > window.num_rows) {
+    const int64_t num_positions = window.num_positions();
+    if (window.begin < 0 || window.begin > window.end || window.end > num_positions) {
       Refuse("a window has not the positions that it is to deliver: [" +
              std::to_string(window.begin) + ", " + std::to_string(window.end) + ") of " +
-             std::to_string(window.num_rows));
+             std::to_string(num_positions));
+    }
+    if ((window.order == nullptr) != (share.windows[0].order == nullptr)) {
+      Refuse("either all windows of a share have an order, or none");
+    }
+    if (num_positions > 0 && window.order != nullptr &&
+        std::ranges::max(*window.order) >= window.num_rows) {
+      Refuse("the order of a window has rows that the window has not");
     }
   }
   if (num_rows != 0) Refuse("the windows of a share hold fewer rows than it has");

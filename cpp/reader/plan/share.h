@@ -52,14 +52,21 @@ struct EpochOrder {
   Chunk At(int64_t position) const;
 };
 
-// Rows that follow each other in a share, and are permuted together: by
-// kernels::Permutation of that key.
+// Rows that follow each other in a share, and are put in order together: by
+// kernels::Permutation of that key, or as `order` says.
 struct Window {
   int64_t num_rows = 0;
   uint64_t key = 0;
   // The positions that are delivered, in order.
   int64_t begin = 0;
   int64_t end = 0;
+  // The row at each position, which may stand at several of them or at none. Null: every
+  // row once, by key.
+  std::shared_ptr<const std::vector<uint32_t>> order = nullptr;
+
+  int64_t num_positions() const {
+    return order == nullptr ? num_rows : std::ssize(*order);
+  }
 };
 
 // One rank's part of an epoch: what a cursor hands out of the order, and what a policy
@@ -83,7 +90,8 @@ struct Share {
 
 // Throws Error(kInvalidArgument) for a rank that is none, for numbers below 0, and unless
 // the windows, if there are any, hold all rows, and each of them the positions that it is
-// to deliver. Calls `check` for each chunk, and returns what NumRows does.
+// to deliver; all of them have an order, or none. Calls `check` for each chunk, and
+// returns what NumRows does.
 int64_t CheckShare(const Share& share,
                    const std::function<void(const Chunk&)>& check = nullptr);
 

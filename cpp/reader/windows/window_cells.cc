@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/shuffle/partition.h"
+#include "kernels/shuffle/scatter.h"
 #include "kernels/streaming_stores.h"
 #include "kernels/values/conversion.h"
 
@@ -102,6 +103,30 @@ void WindowCells::Add(std::span<const uint32_t> places, const uint8_t* values,
 void WindowCells::Add(const kernels::StripOrder& strip, const uint8_t* values,
                       const uint8_t* valid) {
   AddTo(strip, values, valid);
+}
+
+Segment WindowCells::SegmentOf(int64_t first_row, int64_t num_rows) const {
+  uint8_t* valid = valid_;
+  if (valid != nullptr) valid += first_row * place_.valid_items;
+  return {
+      .values = values_ + first_row * cell_bytes_, .valid = valid, .num_rows = num_rows};
+}
+
+void WindowCells::Gather(std::span<const uint32_t> rows, int64_t first_row,
+                         uint8_t* slab) const {
+  const auto gather = [&](const uint8_t* staged, int64_t cell_bytes, int64_t offset) {
+    const int64_t row_bytes = place_.width * cell_bytes;
+    uint8_t* out = slab + offset + first_row * row_bytes + element_ * cell_bytes;
+    if (!AreItems(cell_bytes)) {
+      kernels::GatherCells(staged, cell_bytes, rows, row_bytes, out);
+      return;
+    }
+    kernels::ForItemBytes(cell_bytes, [&]<typename T>(T) {
+      kernels::GatherItems(reinterpret_cast<const T*>(staged), rows, row_bytes, out);
+    });
+  };
+  gather(values_, cell_bytes_, place_.values_offset);
+  if (valid_ != nullptr) gather(valid_, place_.valid_items, place_.valid_offset);
 }
 
 void WindowCells::Gather(const WindowPlaces::Piece& piece, uint8_t* slab) const {

@@ -25,6 +25,7 @@ WindowPlaces::WindowPlaces(const Window& window, std::span<const int64_t> chunk_
     : begin_(window.begin),
       num_delivered_(window.end - window.begin),
       key_(window.key),
+      order_(window.order),
       shape_(std::accumulate(chunk_rows.begin(), chunk_rows.end(), int64_t{0})),
       row_bits_(row_bits),
       stride_(Stride(shape_.BucketRows(0))),
@@ -73,6 +74,7 @@ void WindowPlaces::LayOut() {
 }
 
 void WindowPlaces::Make() {
+  if (has_order()) return;
   laid_out_.Do([this] { LayOut(); });
   const int64_t num_parts = permutation_->num_parts();
   // Acquire: what other threads made is visible.
@@ -129,6 +131,14 @@ void WindowPlaces::Places(int64_t chunk, int64_t first_row, int64_t num_rows,
       const auto& slot = slots[static_cast<size_t>(i)];
       *out++ = static_cast<uint32_t>(slot.bucket * stride_ + slot.index);
     }
+  }
+}
+
+void WindowPlaces::Rows(size_t run, uint32_t* out) const {
+  if (has_order()) {
+    std::ranges::copy(OrderOf(run), out);
+  } else {
+    permutation_->Rows(begin_ + run_begins_[run], runs_[run].num_rows, out);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -22,7 +23,8 @@ int RowBits(const BatchLayout& layout);
 
 // The places of a shuffle window's rows. Rows are counted over the window's chunks. Each
 // row goes first to a place in its bucket of the permutation and from there, if it is
-// delivered, to its batch.
+// delivered, to its batch. In a window with an order, the place of a row is its number,
+// and batches take rows from there: only numbers, orders and rows may be asked for.
 //
 // Each thread calls Make before it reads anything but numbers. Everything else is
 // constant. Threads that come to it together make its tables together:
@@ -41,7 +43,20 @@ class WindowPlaces {
   // Thread-safe. Throws std::bad_alloc before any is made; the next call tries again.
   void Make();
 
-  int64_t num_places() const { return shape_.num_buckets() * stride_; }
+  bool has_order() const { return order_ != nullptr; }
+  // The rows of a run of a window with an order, by position.
+  std::span<const uint32_t> OrderOf(size_t run) const {
+    const auto first = static_cast<size_t>(begin_ + run_begins_[run]);
+    return std::span(*order_).subspan(first, static_cast<size_t>(runs_[run].num_rows));
+  }
+
+  int64_t num_places() const {
+    return has_order() ? shape_.num_rows() : shape_.num_buckets() * stride_;
+  }
+  // The number of a chunk's row in the window.
+  int64_t RowOf(int64_t chunk, int64_t row) const {
+    return chunk_begins_[static_cast<size_t>(chunk)] + row;
+  }
   // The end of the strip that holds a chunk's row, counted in the rows of the chunk. It
   // may lie after the chunk.
   int64_t StripEnd(int64_t chunk, int64_t row) const;
@@ -67,9 +82,7 @@ class WindowPlaces {
   void Slots(int64_t chunk, int64_t first_row, int64_t num_rows, uint32_t* out) const;
 
   // Writes the rows of a run, in the order of their positions.
-  void Rows(size_t run, uint32_t* out) const {
-    permutation_->Rows(begin_ + run_begins_[run], runs_[run].num_rows, out);
-  }
+  void Rows(size_t run, uint32_t* out) const;
   // The chunk of a row of the window, and the row within it.
   struct ChunkRow {
     size_t chunk;
@@ -85,6 +98,7 @@ class WindowPlaces {
   // keep less than one byte.
   static constexpr int64_t kRowBytes = 6;
   int64_t num_bytes() const {
+    if (has_order()) return 0;
     return shape_.num_table_entries() * static_cast<int64_t>(sizeof(uint16_t));
   }
 
@@ -94,15 +108,13 @@ class WindowPlaces {
 
  private:
   void LayOut();
-  int64_t RowOf(int64_t chunk, int64_t row) const {
-    return chunk_begins_[static_cast<size_t>(chunk)] + row;
-  }
   void CutPieces();
   size_t RunAt(int64_t delivered_row) const;
 
   const int64_t begin_;  // the first position that is delivered
   const int64_t num_delivered_;
   const uint64_t key_;
+  const std::shared_ptr<const std::vector<uint32_t>> order_;  // null: by key
   const kernels::PermutationShape shape_;
   const int row_bits_;
   const int64_t stride_;  // from bucket to bucket

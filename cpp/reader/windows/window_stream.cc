@@ -16,12 +16,13 @@ namespace {
 // several if there are few columns.
 std::vector<int64_t> NumGathers(const TaskContext& context) {
   const ReaderSpec& spec = *context.spec;
+  const bool has_orders = spec.has_orders();
   const int64_t parts = std::clamp<int64_t>(
       CeilDivide(int64_t{2} * spec.num_threads, spec.num_tasks()), 1, spec.num_threads);
   std::vector<int64_t> num_gathers;
   for (int64_t task = 0; task < spec.num_tasks(); ++task) {
     const FieldPlace& place = FieldOfTask(context, task);
-    const bool is_staged = place.num_offsets > 0 ||
+    const bool is_staged = has_orders || place.num_offsets > 0 ||
                            WindowCells::AreItems(place.cell_items * place.item_bytes);
     num_gathers.push_back(is_staged ? parts : 0);
   }

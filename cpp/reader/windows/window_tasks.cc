@@ -24,7 +24,8 @@ std::vector<uint8_t*> RowZeros(const OpenWindow& window, int64_t offset) {
 }  // namespace
 
 // The strips of a task, all in the same scratch memory. When a strip is full, it is
-// partitioned or, if cells are not items, scattered to the batches.
+// partitioned or, if cells are not items, scattered to the batches. In a window with an
+// order, strips are where rows are staged, and stay there.
 class WindowTaskRunner::Strips : public DecodeProgress {
  public:
   Strips(const TaskContext& context, const WindowTask& task, DecodeScratch* scratch)
@@ -35,12 +36,16 @@ class WindowTaskRunner::Strips : public DecodeProgress {
         cell_bytes_(place_.cell_items * place_.item_bytes),
         cells_(task.window->cells[static_cast<size_t>(task.index)].get()) {
     task.window->places.Make();
-    Cut();
     if (cells_ != nullptr) {
       cells_->Begin(task.window->places.num_places(), task.window->max_staged_bytes,
                     context.jagged);
+    }
+    if (task.window->places.has_order()) {
+      CutInPlace();
       return;
     }
+    Cut();
+    if (cells_ != nullptr) return;
     const int64_t element = ElementOfTask(*context_.spec, task.index);
     values_ = RowZeros(*task.window, place_.values_offset + element * cell_bytes_);
     if (place_.valid_offset < 0) return;
@@ -54,7 +59,9 @@ class WindowTaskRunner::Strips : public DecodeProgress {
 
   void SegmentDone() override {
     const int64_t num_rows = segments_[num_done_].num_rows;
-    if (cells_ != nullptr) {
+    if (task_.window->places.has_order()) {
+      // Rows are where they are gathered from.
+    } else if (cells_ != nullptr) {
       Partition(num_rows);
     } else {
       Scatter(num_rows);
@@ -67,6 +74,17 @@ class WindowTaskRunner::Strips : public DecodeProgress {
  private:
   // For cells that are not items: short enough that a strip stays in the first cache.
   static constexpr int64_t kStripBytes = int64_t{32} << 10;
+
+  // Strips are long, as each decoder pays for its begin, but end often enough to stop.
+  void CutInPlace() {
+    constexpr int64_t kStripRows = 32'768;
+    const int64_t first = task_.window->places.RowOf(task_.part, 0);
+    const int64_t num_rows = task_.chunk().rows.num_rows;
+    for (int64_t row = 0; row < num_rows; row += kStripRows) {
+      segments_.push_back(
+          cells_->SegmentOf(first + row, std::min(kStripRows, num_rows - row)));
+    }
+  }
 
   // Strips of items are cut as the permutation cuts the window's rows.
   void Cut() {
@@ -273,10 +291,18 @@ void WindowTaskRunner::EndChunk(const WindowTask& task, DecodeScratch* scratch) 
 void WindowTaskRunner::GatherCells(const WindowTask& task) const {
   const OpenWindow& window = *task.window;
   WindowCells* cells = window.cells[static_cast<size_t>(task.index)].get();
-  const std::vector<WindowPlaces::Piece>& pieces = window.places.pieces();
-  const auto [begin, end] = task.PartOf(pieces.size());
+  const WindowPlaces& places = window.places;
+  const bool has_order = places.has_order();
+  const auto [begin, end] =
+      task.PartOf(has_order ? places.runs().size() : places.pieces().size());
   for (size_t i = begin; i < end; ++i) {
-    cells->Gather(pieces[i], window.in_flight[pieces[i].run]->memory.data);
+    if (has_order) {
+      cells->Gather(places.OrderOf(i), places.runs()[i].first_row,
+                    window.in_flight[i]->memory.data);
+    } else {
+      const WindowPlaces::Piece& piece = places.pieces()[i];
+      cells->Gather(piece, window.in_flight[piece.run]->memory.data);
+    }
     if (*context_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
   }
   kernels::EndStreamingStores();

@@ -215,7 +215,7 @@ TEST_CASE("windows of rows of different lengths, whatever the threads and the me
       chunk.first_row_id += begin;
       spec.share.chunks.push_back(chunk);
     }
-    testing::CutToWindows(draws, &spec.share);
+    testing::CutToWindows(draws, &spec.share, draws.OneIn(2));
     int64_t most = 0;  // rows of a window
     for (const Window& window : spec.share.windows) {
       most = std::max(most, window.end - window.begin);

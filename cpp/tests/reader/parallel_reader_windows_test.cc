@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -73,7 +74,7 @@ TEST_CASE("windows that deliver some of their positions, in lent slabs or ours")
     }
     spec.share.rank = 2;
     spec.share.world_size = 3;
-    CutToWindows(draws, &spec.share);
+    CutToWindows(draws, &spec.share, draws.OneIn(2));
     spec.lent_slabs = draws.OneIn(2);
     CheckAll(data, spec);
   }
@@ -84,7 +85,7 @@ TEST_CASE("batches of given sizes cross the borders of windows") {
   const DataSet data(Recipe(), 2);
   for (int64_t trial = 0; trial < testing::NumTried(30); ++trial) {
     ReaderParts spec = data.Spec(0, draws.Between(1, 4));
-    CutToWindows(draws, &spec.share);
+    CutToWindows(draws, &spec.share, draws.OneIn(2));
     int64_t left = NumRows(spec.share);
     while (left > 0) {
       spec.batch_sizes.push_back(std::min(left, draws.Between(0, 400)));
@@ -112,6 +113,22 @@ TEST_CASE("a window of many strips, ranges and buckets") {
   }
 }
 
+TEST_CASE("a window with an order, of rows of many strips") {
+  Draws draws(testing::SeedTried(219));
+  const DataSet data({.columns = {{"a", "int32"}, {"b", "int8", StoredAs::kPlain, 3}},
+                      .row_group_rows = {1, 131'073, 40'000},
+                      .page_rows = 20'000},
+                     1);
+  for (const int64_t num_threads : testing::Tried(kThreadCounts)) {
+    ReaderParts spec = data.Spec(8192, num_threads);
+    SetWindows(&spec.share, 3);
+    Window& window = spec.share.windows[0];
+    window.order = testing::RandomOrder(draws, window.num_rows);
+    window.end = window.num_positions();
+    CheckAll(data, spec);
+  }
+}
+
 TEST_CASE("columns of one field stand beside each other") {
   const DataSet data({.columns = {{"a", "float32", StoredAs::kDictionary, 5},
                                   {"b", "float32", StoredAs::kPlain, -1},
@@ -130,6 +147,10 @@ TEST_CASE("columns of one field stand beside each other") {
       spec.columns[i].element = static_cast<int64_t>(i);
     }
     SetWindows(&spec.share, 3);
+    CheckAll(data, spec);
+    Draws draws(220);
+    spec.share.windows.clear();
+    CutToWindows(draws, &spec.share, true);
     CheckAll(data, spec);
   }
 }
@@ -231,6 +252,24 @@ TEST_CASE("windows that contradict the share are refused") {
   CHECK(is_refused([](ReaderParts& s) { s.share.windows[0].begin = -1; }));
   CHECK(is_refused(
       [](ReaderParts& s) { s.share.windows[0].begin = s.share.windows[0].end + 1; }));
+  const auto with_order = [](std::vector<uint32_t> order) {
+    return [order](ReaderParts& s) {
+      for (Window& window : s.share.windows) {
+        window.order = std::make_shared<const std::vector<uint32_t>>(order);
+        window.end = window.num_positions();
+      }
+    };
+  };
+  CHECK_FALSE(is_refused(with_order({0, 1, 0})));
+  CHECK(is_refused(with_order({static_cast<uint32_t>(good.share.windows[0].num_rows)})));
+  CHECK(is_refused([&](ReaderParts& s) {
+    with_order({0, 1})(s);
+    ++s.share.windows[0].end;
+  }));
+  CHECK(is_refused([&](ReaderParts& s) {
+    with_order({0, 1})(s);
+    s.share.windows.back().order = nullptr;
+  }));
   CHECK(is_refused([](ReaderParts& s) { s.batch_rows = 0; }));
   CHECK(is_refused([](ReaderParts& s) { s.batch_sizes = {NumRows(s.share)}; }));
   CHECK(is_refused([](ReaderParts& s) {

@@ -134,6 +134,12 @@ std::vector<PlannedRow> PlannedRows(const Share& share) {
     const std::vector<PlannedRow> stored(next, next + window.num_rows);
     next += window.num_rows;
     if (stored.empty()) continue;
+    if (window.order != nullptr) {
+      for (int64_t at = window.begin; at < window.end; ++at) {
+        rows.push_back(stored[window.order->at(static_cast<size_t>(at))]);
+      }
+      continue;
+    }
     const std::vector<uint32_t> positions =
         MadePermutation(window.key, window.num_rows).Positions(0, window.num_rows);
     std::vector<PlannedRow> permuted(stored.size());

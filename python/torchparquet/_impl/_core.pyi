@@ -50,6 +50,7 @@ __all__: list[str] = [
     "instructions",
     "load_arrow",
     "map_shared_words",
+    "mark_sampled_rows",
     "may_hold",
     "num_iterations",
     "offer_libcurl",
@@ -59,6 +60,7 @@ __all__: list[str] = [
     "parse_page_header",
     "read_footers",
     "set_epoch_of",
+    "sort_random_keys",
     "tensor_bytes",
     "window_order",
     "window_row_bytes",
@@ -428,6 +430,7 @@ class ShareWindows:
         key: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
         begin: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         end: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+        orders: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.uint32]],
     ) -> None: ...
 
 class Share:
@@ -679,6 +682,18 @@ def set_epoch_of(
 def tensor_bytes(
     fields: collections.abc.Sequence[FieldSpec], num_rows: typing.SupportsInt | typing.SupportsIndex
 ) -> float: ...
+def mark_sampled_rows(
+    marked: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    samples: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    first_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+) -> tuple[
+    numpy.typing.NDArray[numpy.int64],
+    numpy.typing.NDArray[numpy.uint64],
+    numpy.typing.NDArray[numpy.uint32],
+]: ...
+def sort_random_keys(
+    keys: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
+) -> numpy.typing.NDArray[numpy.uint32]: ...
 def window_order(
     key: typing.SupportsInt | typing.SupportsIndex,
     num_rows: typing.SupportsInt | typing.SupportsIndex,

@@ -51,6 +51,16 @@ TEST_CASE_TEMPLATE("items come to their places, and from there to their rows", T
       std::memcpy(expected.data() + i * stride, bucket.data() + order[i], sizeof(T));
     }
     CHECK(rows.Copy() == expected);
+
+    std::vector<uint32_t> any(count);
+    for (uint32_t& row : any) {
+      row = static_cast<uint32_t>(draws.Below(static_cast<int64_t>(count)));
+    }
+    GatherItems<T>(items.data(), any, static_cast<int64_t>(stride), rows.data());
+    for (size_t i = 0; i < count; ++i) {
+      std::memcpy(expected.data() + i * stride, items.data() + any[i], sizeof(T));
+    }
+    CHECK(rows.Copy() == expected);
   }
 }
 

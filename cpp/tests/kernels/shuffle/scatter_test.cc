@@ -70,5 +70,27 @@ TEST_CASE("cells of any size stand in their slots, and those without a slot nowh
   }
 }
 
+TEST_CASE("rows of cells of any size are copied in any order, apart from each other") {
+  Draws draws(221);
+  for (int trial = 0; trial < 300; ++trial) {
+    const int64_t cell_bytes = draws.Between(1, 40);
+    const int64_t row_bytes = cell_bytes * draws.Between(1, 3);
+    const int64_t num_cells = draws.Between(1, 60);
+    ExactBuffer<uint8_t> cells(RandomBytes(draws, cell_bytes * num_cells));
+    std::vector<uint32_t> rows(static_cast<size_t>(draws.Between(0, 100)));
+    for (uint32_t& row : rows) row = static_cast<uint32_t>(draws.Below(num_cells));
+    const std::vector<uint8_t> before =
+        RandomBytes(draws, std::max<int64_t>(1, row_bytes * std::ssize(rows)));
+    ExactBuffer<uint8_t> out(before);
+    GatherCells(cells.data(), cell_bytes, rows, row_bytes, out.data());
+    std::vector<uint8_t> expected = before;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      std::copy_n(cells.data() + rows[i] * cell_bytes, cell_bytes,
+                  expected.begin() + static_cast<int64_t>(i) * row_bytes);
+    }
+    CHECK(std::equal(expected.begin(), expected.end(), out.data()));
+  }
+}
+
 }  // namespace
 }  // namespace torchparquet::kernels

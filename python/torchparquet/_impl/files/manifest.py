@@ -54,7 +54,8 @@ class RowSelection:
 
     @classmethod
     def joined(cls, parts: Sequence[RowSelection]) -> RowSelection:
-        """Return the selection of the row groups of all parts."""
+        """Return the selection of the row groups of all parts in turn."""
+        parts = [cls.of_masks([]), *parts]
         sizes = np.concatenate([np.diff(part.begin) for part in parts])
         return cls(
             np.concatenate([part.form for part in parts]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -52,6 +53,8 @@ class Share:
         batch_sizes: int64 `[b]`, rows of each batch if `batch_size` is None; else empty.
         epoch: The epoch, which rows that are sampled depend on.
         claims: Positions that the rank takes instead of those by remainder.
+        orders: uint32 `[p]` for each window, the row at each position, in place of a permutation
+            by key; empty without them. A row may stand at several positions, or at none.
     """
 
     index: int
@@ -65,6 +68,7 @@ class Share:
     skipped_rows: int = 0
     epoch: int = 0
     claims: Claims | None = None
+    orders: Sequence[NDArray[np.uint32]] = ()
 
     @cached_property
     def chunks(self) -> Ranges:

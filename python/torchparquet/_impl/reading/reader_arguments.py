@@ -64,7 +64,11 @@ def _native_share(
         skipped_rows=share.skipped_rows,
         further=chunks,
         windows=native.ShareWindows(
-            num_rows=windows.stored_rows, key=windows.key, begin=windows.begin, end=windows.end
+            num_rows=windows.stored_rows,
+            key=windows.key,
+            begin=windows.begin,
+            end=windows.end,
+            orders=share.orders,
         ),
         is_claimed=share.claims is not None,
     )

@@ -82,6 +82,9 @@ class Policy(ABC):
     rows_of_unit = 1
     rules: list[Any]
 
+    def begin(self, epoch: int) -> None:  # noqa: B027  # most have nothing to do
+        """Make what all blocks of an epoch need; after that, several threads may call `rows`."""
+
     @abstractmethod
     def rows(self, epoch: int, block: int) -> Int64Array:
         """Return the rows of a block in order, int64; the same in every process."""

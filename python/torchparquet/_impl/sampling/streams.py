@@ -1,25 +1,41 @@
-"""Streams of samples: the rows of a block are read once, and copied to batches in their order."""
+"""Streams of samples: the rows of a block are read once, and go to batches in their order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from torchparquet._impl.batches.batch_rows import joined, picked
-from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.files.manifest import RowSelection
+from torchparquet._impl.files.manifest import Manifest, RowSelection
+from torchparquet._impl.native import mark_sampled_rows
 from torchparquet._impl.plan.plan_options import Int64Array
 from torchparquet._impl.plan.ranges import Ranges
-from torchparquet._impl.plan.share import Share
-from torchparquet._impl.reading.reader_arguments import ROW_VALID
+from torchparquet._impl.plan.share import Share, Windows
 from torchparquet._impl.reading.stream import Stream
 from torchparquet._impl.sampling.policy import Policy
-from torchparquet._impl.sequences.holding import HoldingOpener, HoldingStream
+from torchparquet._impl.sequences.holding import HoldingOpener
+
+
+class Part(NamedTuple):
+    """The samples of one chunk of a share.
+
+    `selection` has the rows to read, of `row_groups`, int64 `[g]`. `places` are those of the
+    samples among these rows, uint32 `[n]`.
+    """
+
+    is_valid: bool
+    row_groups: Int64Array
+    selection: RowSelection
+    places: NDArray[np.uint32]
+
+    @property
+    def num_read(self) -> int:
+        """The rows that are read."""
+        return int(self.selection.num_rows.sum())
 
 
 @dataclass(kw_only=True)
@@ -28,26 +44,38 @@ class SampledOpener(HoldingOpener):
 
     policy: Policy
 
-    def open(self, shares: Sequence[Share], num_workers: int) -> SampledStream:
-        """Open a stream of a share, whose blocks the reader delivers one by one."""
+    def open(self, shares: Sequence[Share], num_workers: int) -> Stream:
+        """Open a stream of a share; each chunk is a window whose order the reader is given."""
         (share,) = shares
-        row_groups: list[int] = []
-        masks: list[NDArray[np.bool_]] = []
-        sizes: list[int] = []
-        for _, rows in self._blocks(share):
-            wanted, _ = self._wanted(rows)
-            sizes.append(sum(map(np.count_nonzero, wanted.values())))
-            row_groups += wanted
-            masks += [self._stored(row_group, mask) for row_group, mask in wanted.items()]
-        selection = RowSelection.of_masks(masks)
-        manifest = self.rows.manifest.repeating(np.array(row_groups), selection)
-        order = Ranges.whole(np.arange(len(row_groups)), selection.num_rows)
-        total, batches = int(selection.num_rows.sum()), np.array(sizes, np.int64)
-        read = Share(0, 1, None, order, total, Ranges.none(), None, batches)
-        return self._stream(self.rows.open([read], num_workers, manifest), share)
-
-    def _stream(self, rows: Stream, share: Share) -> SampledStream:
-        return SampledStream(rows, self, share)
+        parts = self._parts(share, num_workers)
+        manifest = self._manifest_of(parts)
+        num_read = np.array([part.num_read for part in parts], np.int64)
+        num_samples = np.array([len(part.places) for part in parts], np.int64)
+        none = np.zeros_like(num_read)
+        windows = Windows(
+            num_read, none.astype(np.uint64), none, num_samples, np.full(len(parts), None)
+        )
+        batch_size, batch_sizes = share.batch_size, np.zeros(0, np.int64)
+        unit = self.policy.rows_of_unit
+        if unit > 1:
+            # The last batch of a block may be short, wherever it stands.
+            cut = [np.diff(np.arange(0, n + unit, unit).clip(max=n)) for n in num_samples.tolist()]
+            batch_size, batch_sizes = None, np.concatenate([batch_sizes, *cut])
+        num_row_groups = np.array([len(part.row_groups) for part in parts], np.int64)
+        valid = np.repeat(np.array([part.is_valid for part in parts], bool), num_row_groups)
+        numbers = np.arange(len(valid))
+        read = Share(
+            index=0,
+            num_shares=1,
+            batch_size=batch_size,
+            order=Ranges.none(),
+            dealt_rows=0,
+            further=Ranges(numbers, np.zeros_like(numbers), manifest.row_group_num_rows, valid),
+            windows=windows,
+            batch_sizes=batch_sizes,
+            orders=[part.places for part in parts],
+        )
+        return self.rows.open([read], num_workers, manifest)
 
     def shares_to_read(self, shares: Sequence[Share]) -> Sequence[Share]:
         """Return nothing: what the next epoch reads is other rows of row groups."""
@@ -55,9 +83,7 @@ class SampledOpener(HoldingOpener):
 
     def first_rows(self, share: Share) -> tuple[Int64Array, Int64Array]:
         """Return the row groups and rows of the first batch of a share."""
-        first = share.steps(0, 1)
-        rows = np.concatenate([rows for _, rows in self._blocks(first)])
-        return self._places(rows)
+        return self._places(np.concatenate(list(self.blocks(share.steps(0, 1)))))
 
     def row_ids(self, epoch: int) -> Iterator[Int64Array]:
         """Yield the global numbers of the rows of each block of an epoch."""
@@ -69,13 +95,34 @@ class SampledOpener(HoldingOpener):
                 stored = self.rows.manifest.stored_rows(number, local[row_group == number])
                 yield first_rows[number] + stored
 
-    def _blocks(self, share: Share) -> Iterator[tuple[bool, Int64Array]]:
-        """Yield the samples of each chunk of a share, and whether they count as delivered."""
-        chunks, policy = share.chunks.without_empty(), self.policy
-        for chunk in zip(*(array.tolist() for array in chunks.arrays()), strict=True):
-            block, begin, count, is_valid = chunk
-            first, end = (of * policy.rows_of_unit for of in (begin, begin + count))
-            yield is_valid, policy.rows(share.epoch, block)[first:end]
+    def blocks(self, share: Share) -> Iterator[Int64Array]:
+        """Yield the rows of the samples of each chunk of a share."""
+        chunks = share.chunks.without_empty()
+        for block, begin, count, _ in zip(*map(np.ndarray.tolist, chunks.arrays()), strict=True):
+            yield self._samples(share.epoch, block, begin, count)
+
+    def _parts(self, share: Share, num_workers: int) -> list[Part]:
+        """Return the parts of all chunks of a share, found by several threads."""
+        chunks = share.chunks.without_empty()
+        self.policy.begin(share.epoch)
+
+        def found(block: int, begin: int, count: int, is_valid: bool) -> Part:
+            rows = self._samples(share.epoch, block, begin, count)
+            return Part(is_valid, *self._wanted(rows))
+
+        with ThreadPoolExecutor(self.rows.options.threads_per_worker(num_workers)) as pool:
+            return list(pool.map(found, *(array.tolist() for array in chunks.arrays())))
+
+    def _manifest_of(self, parts: Sequence[Part]) -> Manifest:
+        """Return the manifest of the rows to read; a row group is there for each part."""
+        selection = RowSelection.joined([part.selection for part in parts])
+        row_groups = [np.zeros(0, np.int64), *(part.row_groups for part in parts)]
+        return self.rows.manifest.repeating(np.concatenate(row_groups), selection)
+
+    def _samples(self, epoch: int, block: int, begin: int, count: int) -> Int64Array:
+        """Return the rows of the samples of a part of a block, which has units of the plan."""
+        first, end = (of * self.policy.rows_of_unit for of in (begin, begin + count))
+        return self.policy.rows(epoch, block)[first:end]
 
     def _places(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return the row groups of rows, and their numbers there, int64 `[n]` each."""
@@ -83,24 +130,17 @@ class SampledOpener(HoldingOpener):
         row_group: Int64Array = np.searchsorted(first_row, rows, side="right") - 1
         return row_group, rows - first_row[row_group]
 
-    def _wanted(self, rows: Int64Array) -> tuple[dict[int, NDArray[np.bool_]], Int64Array]:
-        """Return masks of the rows to read, by row group, and the index of each row among them."""
-        # By marks: a hundredth of the time that sorting takes.
+    def _wanted(self, rows: Int64Array) -> tuple[Int64Array, RowSelection, NDArray[np.uint32]]:
+        """Return the rows to read, by row group, and the place of each row among them."""
         sizes = self.policy.order.row_group_rows
-        needed = self.policy.needed(rows)
-        row_group, local = self._places(needed)
-        is_met = np.zeros(len(sizes), bool)
-        is_met[row_group] = True
-        ends = np.cumsum(np.where(is_met, sizes, 0))
-        local += (ends - sizes)[row_group]
-        mask = np.zeros(int(ends[-1]), bool)
-        mask[local] = True
-        if needed is not rows:
-            row_group, local = self._places(rows)
-            local += (ends - sizes)[row_group]
-        met = np.flatnonzero(is_met)
-        masks = dict(zip(met.tolist(), np.split(mask, ends[met[:-1]]), strict=True))
-        return masks, (np.cumsum(mask, dtype=np.int32) - 1)[local].astype(np.int64)
+        firsts = np.append(0, np.cumsum(sizes))
+        row_groups, words, places = mark_sampled_rows(self.policy.needed(rows), rows, firsts)
+        marks = np.unpackbits(words.view(np.uint8), bitorder="little").view(bool)
+        # The marks of each row group begin a word of 64.
+        begins = np.cumsum(-(-sizes[row_groups] // 64) * 64)[:-1]
+        parts = zip(row_groups.tolist(), np.split(marks, begins), strict=True)
+        masks = [self._stored(number, mask[: sizes[number]]) for number, mask in parts]
+        return row_groups, RowSelection.of_masks(masks), places
 
     def _stored(self, row_group: int, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return a mask of the stored rows of a row group, of one of its selected rows."""
@@ -111,63 +151,3 @@ class SampledOpener(HoldingOpener):
         found = np.zeros(int(stored[-1]) + 1 + (len(stored) == stored[-1] + 1), bool)
         found[stored] = True
         return found
-
-
-class SampledStream(HoldingStream):
-    """Delivers the batches of a share."""
-
-    def __init__(self, rows: Stream, opener: SampledOpener, share: Share) -> None:
-        """Read nothing yet."""
-        super().__init__(rows, share.num_steps)
-        self._opener = opener
-        self._are_batches = opener.policy.rows_of_unit > 1
-        self._batch_rows = (share.batch_size or 0) * opener.policy.rows_of_unit
-        self._blocks = opener._blocks(share)
-        self._held: Batch = {}
-        self._rows = np.zeros(0, np.int64)  # in the order of samples
-        self._index = torch.zeros(0, dtype=torch.int64)  # of them among those that are held
-        self._place = 0  # of the next sample
-        self._is_valid = True
-
-    def _made(self) -> Batch:
-        parts: list[Batch] = []
-        missing = self._batch_rows
-        while missing:
-            if self._place == len(self._index) and not self._read_block():
-                break
-            taken = slice(self._place, self._place + missing)
-            index = self._index[taken]
-            part = self._picked(self._rows[taken], index)
-            if self._opener.row_valid:
-                part[ROW_VALID] = torch.full((len(index),), self._is_valid)
-            parts.append(part)
-            self._place += len(index)
-            missing = 0 if self._are_batches else missing - len(index)
-        if not parts:
-            raise StopIteration
-        return joined(parts)
-
-    def _read_block(self) -> bool:
-        """Read what the next samples are of; return False if there are none."""
-        block = next(self._blocks, None)
-        if block is None:
-            return False
-        self._is_valid, self._rows = block
-        self._held = {}
-        self._held = next(self._source)
-        self._index, self._place = torch.from_numpy(self._opener._wanted(self._rows)[1]), 0
-        return True
-
-    def _picked(self, rows: Int64Array, index: Tensor) -> Batch:
-        """Return samples: numbers of their rows, and where these are held."""
-        return picked(self._held, index)
-
-    @property
-    def next_is_ready(self) -> bool:
-        """True if `next` need not wait for reading, and has not ended."""
-        left = len(self._index) - self._place
-        is_enough = left >= self._batch_rows or (left > 0 and self._are_batches)
-        return self._num_taken < self.num_batches and (is_enough or self._source.next_is_ready)
-
-    def _drop(self) -> None:
-        self._held = {}

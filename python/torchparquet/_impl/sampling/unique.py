@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from torchparquet._impl.native import sort_random_keys
 from torchparquet._impl.plan.order import split_mix
 from torchparquet._impl.plan.plan_options import Int64Array
 from torchparquet._impl.sampling.policy import Policy, RowOrder
@@ -43,6 +44,7 @@ class UniqueKeys(Policy):
         self._num_whole = -(-num_full // block_batches)  # blocks, without one of a short batch
         bounds = np.arange(self._num_whole + 1) * num_full // max(self._num_whole, 1) * batch_size
         self.bounds = np.append(bounds, len(keys)) if rest and not drop_last else bounds
+        self._most_equal = most_equal
         self._may_exceed = most_equal > int(self.units.min(initial=most_equal))
         self._latest: tuple[int, Int64Array, Int64Array] | None = None
 
@@ -51,11 +53,15 @@ class UniqueKeys(Policy):
         rows, num_batches = self._placed(epoch, block), int(self.units[block])
         word = np.uint64(self.order.word(epoch, block))
         # Row i of the sorted ones goes to batch i % num_batches.
-        by_key = np.argsort(split_mix(self._keys[rows] ^ word), kind="stable")
+        by_key = sort_random_keys(split_mix(self._keys[rows] ^ word))
         dealt = by_key.reshape(-1, num_batches).T
         if not self.order.options.shuffle:
             dealt = np.sort(dealt, axis=1)
         return rows[dealt.reshape(-1)]
+
+    def begin(self, epoch: int) -> None:
+        """Exchange rows."""
+        self._moved(epoch)
 
     def num_moved(self, epoch: int) -> int:
         """Return how many rows are in another block than the order of rows has them in."""
@@ -118,7 +124,10 @@ class _Exchange:
 
     def _surplus(self, block: int, rows: Int64Array) -> Int64Array:
         """Return the indices of rows that are of a key beyond the batches of a block, by key."""
-        keys, most = self._policy._keys[rows], int(self._policy.units[block])
+        most = int(self._policy.units[block])
+        if most >= self._policy._most_equal:
+            return np.zeros(0, np.int64)
+        keys = self._policy._keys[rows]
         in_order = np.sort(keys)
         if not (in_order[most:] == in_order[:-most]).any():
             return np.zeros(0, np.int64)

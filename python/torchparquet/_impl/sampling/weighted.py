@@ -51,14 +51,20 @@ class Weighted(Policy):
         order = self.order
         first = _ONE - order.offset(epoch, 0, _ONE)
         begin, end = self.bounds[block : block + 2].tolist()
-        points = np.arange(begin, end, dtype=np.int64) * _ONE + first
         row_groups = order.row_groups(epoch)
         ends = np.cumsum(self._of_row_group[row_groups])
-        low, high = np.searchsorted(ends, points[[0, -1]]).tolist()
+        points = np.array([begin, end - 1]) * _ONE + first
+        low, high = np.searchsorted(ends, points).tolist()
         near = order.rows(row_groups[low : high + 1])
         before = int(ends[low] - self._of_row_group[row_groups[low]])
-        hit = near[np.searchsorted(np.cumsum(self._lengths[near]) + before, points)]
-        return order.permuted(hit, order.word(epoch, block))
+        # A row is hit by the points up to its end, less those up to the end of the row before.
+        passed = self._lengths[near]
+        np.cumsum(passed, out=passed)
+        passed += before - first + _ONE
+        passed //= _ONE
+        np.clip(passed, begin, end, out=passed)
+        hits = np.diff(passed, prepend=begin)
+        return order.permuted(np.repeat(near, hits), order.word(epoch, block))
 
 
 class Classes(Policy):
@@ -85,6 +91,10 @@ class Classes(Policy):
         self._counts = counts.reshape(-1, width)[:, :-1]  # [G, C]
         self._totals: list[int] = self._counts.sum(axis=0).tolist()
         self._latest: tuple[int, NDArray[np.intp]] | None = None
+
+    def begin(self, epoch: int) -> None:
+        """Draw the pattern."""
+        self._pattern(epoch)
 
     def rows(self, epoch: int, block: int) -> Int64Array:
         """Return the rows of a block, whose classes follow one pattern."""

@@ -9,15 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchparquet._impl.batches.batch_rows import gatherable, picked
+from torchparquet._impl.batches.batch_rows import gatherable, joined, picked
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.plan.plan_options import Int64Array
+from torchparquet._impl.plan.ranges import Ranges
 from torchparquet._impl.plan.share import Share
 from torchparquet._impl.reading.reader_arguments import ROW_VALID
 from torchparquet._impl.reading.stream import Stream
-from torchparquet._impl.sampling.streams import SampledOpener, SampledStream
+from torchparquet._impl.sampling.streams import Part, SampledOpener
 from torchparquet._impl.sampling.windows import Windows
+from torchparquet._impl.sequences.holding import HoldingStream
 from torchparquet.jagged import Jagged
 from torchparquet.options import Window
 
@@ -49,17 +51,78 @@ class WindowOpener(SampledOpener):
         masks = dict.fromkeys(self.policy.window.mask_of.values())
         return [*self.rows.names, *masks, *([ROW_VALID] if self.row_valid else [])]
 
-    def _stream(self, rows: Stream, share: Share) -> WindowStream:
-        return WindowStream(rows, self, share)
+    def open(self, shares: Sequence[Share], num_workers: int) -> WindowStream:
+        """Open a stream of a share, whose blocks the reader delivers one by one."""
+        (share,) = shares
+        parts = self._parts(share, num_workers)
+        manifest = self._manifest_of(parts)
+        num_rows = manifest.row_group_num_rows
+        order = Ranges.whole(np.arange(len(num_rows)), num_rows)
+        sizes = np.array([part.num_read for part in parts], np.int64)
+        read = Share(0, 1, None, order, int(sizes.sum()), Ranges.none(), None, sizes)
+        return WindowStream(self.rows.open([read], num_workers, manifest), self, share, parts)
 
 
-class WindowStream(SampledStream):
+class WindowStream(HoldingStream):
     """Delivers the windows of a share."""
 
-    _opener: WindowOpener
+    def __init__(
+        self, rows: Stream, opener: WindowOpener, share: Share, parts: Sequence[Part]
+    ) -> None:
+        """Read nothing yet."""
+        super().__init__(rows, share.num_steps)
+        self._opener = opener
+        self._batch_size = share.batch_size or 0
+        self._parts = iter(parts)
+        self._blocks = opener.blocks(share)
+        self._held: Batch = {}
+        self._rows = np.zeros(0, np.int64)  # in the order of samples, unless windows are pieces
+        self._index = torch.zeros(0, dtype=torch.int64)  # of them among those that are held
+        self._place = 0  # of the next sample
+        self._is_valid = True
+
+    def _made(self) -> Batch:
+        made: list[Batch] = []
+        missing = self._batch_size
+        while missing:
+            if self._place == len(self._index) and not self._read_block():
+                break
+            taken = slice(self._place, self._place + missing)
+            index = self._index[taken]
+            part = self._picked(self._rows[taken], index)
+            if self._opener.row_valid:
+                part[ROW_VALID] = torch.full((len(index),), self._is_valid)
+            made.append(part)
+            self._place += len(index)
+            missing -= len(index)
+        if not made:
+            raise StopIteration
+        return joined(made)
+
+    def _read_block(self) -> bool:
+        """Read what the next samples are of; return False if there are none."""
+        part = next(self._parts, None)
+        if part is None:
+            return False
+        self._held = {}
+        self._is_valid = part.is_valid
+        if not self._opener.policy.are_pieces:
+            self._rows = next(self._blocks)
+        self._index, self._place = torch.from_numpy(part.places.astype(np.int64)), 0
+        self._held = next(self._source)
+        return True
+
+    @property
+    def next_is_ready(self) -> bool:
+        """True if `next` need not wait for reading, and has not ended."""
+        is_enough = len(self._index) - self._place >= self._batch_size
+        return self._num_taken < self.num_batches and (is_enough or self._source.next_is_ready)
+
+    def _drop(self) -> None:
+        self._held = {}
 
     def _picked(self, rows: Int64Array, index: Tensor) -> Batch:
-        """Return the windows of anchors."""
+        """Return the windows of anchors: their rows, unless all are pieces, and their places."""
         window, column_of = self._opener.policy.window, self._opener.column_of
         offsets_of, mask_of = window.offsets_of, window.mask_of
         made = picked({n: of for n, of in self._held.items() if n not in column_of}, index)
@@ -92,11 +155,15 @@ class _Places:
         if self._is_one_piece and policy.are_pieces:
             self._odd = index[:0]
             return
-        odd = np.arange(len(rows))
-        if self._is_one_piece:
-            first, last = episodes.around(rows)
-            odd = np.flatnonzero((rows + offsets[0] < first) | (rows + offsets[-1] > last))
-        places, are_there = episodes.places(rows[odd], offsets)
+        odd = np.arange(len(index))
+        if policy.are_pieces:
+            places = np.tile(np.array(offsets, np.int64), (len(odd), 1))
+            are_there = np.ones(places.shape, bool)
+        else:
+            if self._is_one_piece:
+                first, last = episodes.around(rows)
+                odd = np.flatnonzero((rows + offsets[0] < first) | (rows + offsets[-1] > last))
+            places, are_there = episodes.places(rows[odd], offsets)
         self._odd = torch.from_numpy(odd)
         self._places = index[self._odd, None] + torch.from_numpy(places)  # [o, T]
         self._are_there = torch.from_numpy(are_there)

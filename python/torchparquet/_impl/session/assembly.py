@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -36,6 +35,7 @@ from torchparquet._impl.sampling.policies import Policies, Sampling
 from torchparquet._impl.sampling.row_values import RowValues
 from torchparquet._impl.sampling.streams import SampledOpener
 from torchparquet._impl.sampling.window_streams import WindowOpener, check_windowed
+from torchparquet._impl.sampling.windows import Windows
 from torchparquet._impl.sequences.by_length import counted_field, group_rows
 from torchparquet._impl.sequences.length_pass import LengthPass, pack_rows
 from torchparquet._impl.sequences.row_costs import cost_rows
@@ -205,14 +205,22 @@ class Source:
         values = RowValues(rows.manifest, rows.options, self.keys, self.storage)
         policies = Policies(values, plan, *_rows_of_block(rows, plan, window, of))
         policy = policies.policy(of)
-        opener_of: Any = WindowOpener if isinstance(of, Window) else SampledOpener
-        opener: SampledOpener = opener_of(
-            rows=replace(rows, options=replace(rows.options, pin_memory=False), row_valid=False),
+        opener = SampledOpener(
+            rows=rows,
             manifest=policies.manifest(policy),
             policy=policy,
             pins_for_device=rows.options.pin_memory is not False,
-            row_valid=rows.row_valid,
         )
+        if isinstance(policy, Windows):
+            # Windows are copies of what is read.
+            options = replace(rows.options, pin_memory=False)
+            opener = WindowOpener(
+                rows=replace(rows, options=options, row_valid=False),
+                manifest=opener.manifest,
+                policy=policy,
+                pins_for_device=opener.pins_for_device,
+                row_valid=rows.row_valid,
+            )
         is_batch = isinstance(of, str)
         return opener, replace(
             plan,
