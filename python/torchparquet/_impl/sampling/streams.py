@@ -34,7 +34,7 @@ class SampledOpener(HoldingOpener):
         row_groups: list[int] = []
         masks: list[NDArray[np.bool_]] = []
         sizes: list[int] = []
-        for _, rows in self._blocks(share):
+        for _, rows in self._blocks(share, in_order=False):
             wanted, _ = self._wanted(rows)
             sizes.append(sum(map(np.count_nonzero, wanted.values())))
             row_groups += wanted
@@ -63,19 +63,22 @@ class SampledOpener(HoldingOpener):
         """Yield the global numbers of the rows of each block of an epoch."""
         first_rows = self.rows.manifest.row_group_first_row
         for block in range(len(self.policy.units)):
-            rows = np.sort(self.policy.rows(epoch, block))
+            rows = np.sort(self.policy.chosen(epoch, block))
             row_group, local = self._places(rows)
             for number in np.unique(row_group).tolist():
                 stored = self.rows.manifest.stored_rows(number, local[row_group == number])
                 yield first_rows[number] + stored
 
-    def _blocks(self, share: Share) -> Iterator[tuple[bool, Int64Array]]:
+    def _blocks(self, share: Share, *, in_order: bool = True) -> Iterator[tuple[bool, Int64Array]]:
         """Yield the samples of each chunk of a share, and whether they count as delivered."""
         chunks, policy = share.chunks.without_empty(), self.policy
         for chunk in zip(*(array.tolist() for array in chunks.arrays()), strict=True):
             block, begin, count, is_valid = chunk
             first, end = (of * policy.rows_of_unit for of in (begin, begin + count))
-            yield is_valid, policy.rows(share.epoch, block)[first:end]
+            if not in_order and count == policy.units[block]:
+                yield is_valid, policy.chosen(share.epoch, block)
+            else:
+                yield is_valid, policy.rows(share.epoch, block)[first:end]
 
     def _places(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return the row groups of rows, and their numbers there, int64 `[n]` each."""
