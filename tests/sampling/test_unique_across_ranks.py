@@ -212,16 +212,16 @@ def test_states_name_the_number_of_ranks() -> None:
             job.dataset(table, 0, size, batch_size=16 // size).load_state_dict(dataset.state_dict())
 
 
+@pytest.mark.parametrize("at_first", [1, 2])
 def test_the_number_of_ranks_is_known_when_the_data_set_is_made(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, at_first: int
 ) -> None:
     monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    dataset = ParquetDataset(
-        table_of(KEYS, 60), batch_size=4, unique=Unique("key", across_ranks=True)
-    )
+    monkeypatch.setenv("WORLD_SIZE", str(at_first))
+    unique = Unique("key", across_ranks=True)
+    dataset = ParquetDataset(table_of(KEYS, 60), batch_size=4, unique=unique)
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(ValueError, match=r"there were 2, and are 3\. Make it after init_process"):
+    with pytest.raises(ValueError, match=f"that was {at_first}, and is 3 now. Make it after init"):
         len(dataset)
 
 

@@ -321,7 +321,7 @@ class Together(Division):
         whole = replace(whole, row_group=whole.row_group // num_ranks)
         of_rank = Dealt(whole, dealt.num_shares // num_ranks)
         divided = DIVISIONS[options.even] if of_rank.num_shares > 1 else Division
-        self._of_rank = divided(of_rank, replace(options, world_size=1, ranks_together=1))
+        self._of_rank = divided(of_rank, replace(options, world_size=1, ranks_together=0))
         self.rows, self.steps = (
             np.repeat(of, num_ranks) for of in (self._of_rank.rows, self._of_rank.steps)
         )

@@ -171,7 +171,7 @@ class Policies:
 
     def _unique(self, unique: Unique) -> Policy:
         column, batch_size = unique.column, self.options.batch_size
-        num_ranks, drop_last = self.options.ranks_together, self.options.drop_last
+        num_ranks, drop_last = max(1, self.options.ranks_together), self.options.drop_last
         keys = self.values.hashes(column, "unique")
         assert batch_size is not None  # noqa: S101
         batch, batches = ("batch", "batches") if num_ranks == 1 else ("step", "steps of all ranks")

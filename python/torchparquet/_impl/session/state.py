@@ -65,7 +65,7 @@ def identity_of(
             "within_rank": options.order.within_rank,
             "canonical_world_size": options.order.canonical_world_size,
             **({} if costs is None else {"cost": costs.digest}),
-            **({} if options.ranks_together == 1 else {"ranks_together": options.ranks_together}),
+            **({"ranks_together": options.ranks_together} if options.ranks_together > 1 else {}),
         },
     }
 
