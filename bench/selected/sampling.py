@@ -2,10 +2,11 @@
 
     python bench/selected/sampling.py                  # both
     python bench/selected/sampling.py --plan 100000000 # a plan of as many rows only
+    python bench/selected/sampling.py --plan 100000000 --ranks 8
 
 Rows have 16 floats, a label that a tenth of them has, a weight and a user. An epoch of each kind is
 read in turn, page cache warm, two threads; medians. The plan is one of `unique=` for users drawn
-at random, without files: hashes of keys are there. Its memory is that beyond the hashes.
+at random, without files: hashes of keys are there. Batches of some blocks are checked.
 """
 
 from __future__ import annotations
@@ -85,34 +86,52 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _plan(num_rows: int) -> None:
+def _plan(num_rows: int, num_ranks: int) -> None:
     rng = np.random.default_rng(2)
     keys = np.empty(num_rows, np.uint64)
     for begin in range(0, num_rows, 1 << 20):
         part = keys[begin : begin + (1 << 20)]
         part[:] = rng.integers(0, num_rows // _ROWS_PER_USER, len(part), dtype=np.uint64)
         part[:] = split_mix(part)
-    before, start = _peak_bytes(), time.perf_counter()
+    before, start = _peak_bytes(), time.process_time()
     most, _ = most_frequent(keys)
-    counted = time.perf_counter()
+    counted = time.process_time()
     sizes = np.full(-(-num_rows // _ROW_GROUP), _ROW_GROUP)
     sizes[-1] -= sizes.sum() - num_rows
     order = RowOrder(sizes, PlanOptions(_PLANNED_BATCH, shuffle=True))
-    policy = UniqueKeys(order, keys, most, _PLANNED_BATCH, 16, drop_last=False)
+    policy = UniqueKeys(
+        order,
+        keys,
+        _PLANNED_BATCH // num_ranks,
+        16,
+        most_equal=most,
+        num_ranks=num_ranks,
+        drop_last=False,
+    )
     moved = policy.num_moved(0)
-    planned = time.perf_counter()
-    twice = 0
-    for block, units in enumerate(policy.units.tolist()):
-        rows = policy.rows(0, block)
-        for batch in np.array_split(keys[rows], units) if units > 1 else [keys[rows]]:
-            twice += len(batch) - len(np.unique(batch))
+    planned = time.process_time()
+    twice, used = 0, 0.0
+    blocks = range(len(policy.steps))
+    checked = [*blocks[:8], *blocks[8:][-8:]]
+    for block in checked:
+        of_ranks = []
+        for rank in range(num_ranks):
+            asked = time.process_time()
+            rows = policy.rows(0, block * num_ranks + rank)
+            used += time.process_time() - asked
+            of_ranks.append(np.array_split(keys[rows], policy.steps[block]))
+        for batches in zip(*of_ranks, strict=True):
+            step = np.concatenate(batches)
+            twice += len(step) - len(np.unique(step))
     per_row = (_peak_bytes() - before) / num_rows + keys.itemsize
+    num_steps = int(policy.steps[checked].sum())
+    ranks = f", which {num_ranks} ranks have together" if num_ranks > 1 else ""
     print(
-        f"{num_rows:,} rows, the most frequent key {most} times, batches of {_PLANNED_BATCH:,}: "
-        f"counted in {counted - start:.1f} s, an epoch's exchange of rows in "
-        f"{planned - counted:.1f} s, {moved:,} rows moved ({moved / num_rows:.4%}), "
-        f"{twice} keys twice in a batch, {per_row:.1f} bytes a row at the peak, all blocks in "
-        f"{time.perf_counter() - planned:.1f} s with their check"
+        f"{num_rows:,} rows, the most frequent key {most} times, batches of {_PLANNED_BATCH:,}"
+        f"{ranks}; seconds of a processor: counted in {counted - start:.1f}, an epoch's exchange "
+        f"of rows in {planned - counted:.1f}, {moved:,} rows moved ({moved / num_rows:.4%}), "
+        f"{per_row:.1f} bytes a row at the peak; {twice} keys twice in {num_steps} batches, whose "
+        f"rows take {used / num_ranks / num_steps:.3f} each, on each rank"
     )
 
 
@@ -122,10 +141,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--plan", type=int, help="plan as many rows, and read nothing")
+    parser.add_argument("--ranks", type=int, default=1, help="that have no key twice in a step")
     arguments = parser.parse_args()
     if arguments.plan is None:
         _read(arguments.rows, arguments.repeats)
-    _plan(arguments.plan or 100_000_000)
+    _plan(arguments.plan or 100_000_000, arguments.ranks)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,7 @@ from torchparquet.options import (  # noqa: E402
     Pack,
     Ranks,
     Split,
+    Unique,
     Weights,
     Window,
 )
@@ -95,6 +96,7 @@ __all__ = [
     "Topology",
     "TransformError",
     "UnbatchedDataset",
+    "Unique",
     "UnsupportedColumnError",
     "Waits",
     "Weights",

@@ -59,6 +59,7 @@ from torchparquet.options import (
     Order,
     Pack,
     Ranks,
+    Unique,
     Weights,
     Window,
 )
@@ -106,7 +107,7 @@ class ParquetDataset(SessionDataset[Batch]):
         split: SplitArgument = None,
         pack: Pack | Window | None = None,
         sample: Balanced | Weights | None = None,
-        unique: str | None = None,
+        unique: str | Unique | None = None,
         shuffle: bool = False,
         seed: int = 0,
         shuffle_window: int | str | None = None,
@@ -174,8 +175,9 @@ class ParquetDataset(SessionDataset[Batch]):
                 count as rows for all other arguments.
             sample: The rows of an epoch, and how often it has each: a `Balanced`, for classes in
                 proportion, or a `Weights`. The samples count as rows for all other arguments.
-            unique: A column of keys, such as "user_id", none of which is in a batch twice. Whole
-                batches are dealt to ranks; `even` and states count these instead of rows.
+            unique: A column of keys, such as "user_id", none of which is in a batch twice; or a
+                `Unique`, for keys that no two ranks have in one step. Whole batches are dealt to
+                ranks; `even` and states count these instead of rows.
             shuffle: Permute row groups, and rows within windows of them, differently in each
                 epoch.
             seed: The key of the permutation; the same on all ranks.
@@ -321,7 +323,7 @@ class ParquetDataset(SessionDataset[Batch]):
         streams: StreamOpener | GroupedOpener | DealtOpener | SampledOpener = row_streams
         sampling = pack if isinstance(pack, Window) else sample or unique
         if sampling is not None:
-            streams, plan = source.sampled(row_streams, plan, window, sampling)
+            streams, plan = source.sampled(row_streams, plan, window, sampling, membership)
             samples, window = streams.manifest, None
         pins_for_device = pin_memory is not False
         if by_length is not None and by_length.cost is not None:

@@ -526,6 +526,27 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Unique:
+    """Batches, or the steps of all ranks together, in which no key is twice.
+
+    Attributes:
+        column: The column of the keys: numbers, bools or strings, without nulls and NaN.
+        across_ranks: Have no key twice in the batches that all ranks have in one step, as where
+            embeddings of all ranks are negatives of each other. The number of ranks must be known
+            when the data set is made, and a state fits the same number.
+    """
+
+    column: str
+    across_ranks: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        if not isinstance(self.column, str):
+            raise TypeError(f"the column of Unique must be a str; got {self.column!r}")
+        checked_bool("across_ranks", self.across_ranks)
+
+
+@dataclass(frozen=True)
 class Balanced:
     """Samples of classes in exact proportion, whatever the classes' numbers of rows are.
 

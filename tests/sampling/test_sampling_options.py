@@ -22,6 +22,7 @@ from torchparquet import (
     Order,
     Pack,
     ParquetDataset,
+    Unique,
     Weights,
     Window,
     mix,
@@ -342,7 +343,7 @@ def test_options_are_checked_when_they_are_made(make: Any, message: str) -> None
 def test_arguments_are_of_their_kinds(data: Path) -> None:
     with pytest.raises(TypeError, match="sample must be a Balanced, a Weights or None"):
         made(data, sample="label")
-    with pytest.raises(TypeError, match="unique must be the name of a column or None"):
+    with pytest.raises(TypeError, match="unique must be the name of a column, a Unique or None"):
         made(data, unique=3)
 
 
@@ -352,6 +353,15 @@ def test_arguments_are_of_their_kinds(data: Path) -> None:
         ("--balanced label --proportion cat=1 --proportion dog=2", SAMPLINGS["Balanced"]),
         ("--weights weight --samples 900", {"sample": Weights("weight", 900)}),
         ("--unique key", SAMPLINGS["unique"]),
+        (
+            "--unique x --across-ranks --drop-last",
+            {
+                "unique": Unique("x", across_ranks=True),
+                "drop_last": True,
+                "rank": 0,
+                "world_size": 3,
+            },
+        ),
         ("--window x --window-past 3 --window-stride 7", {"pack": Window("x", past=3, stride=7)}),
     ],
 )

@@ -20,7 +20,7 @@ from torchparquet._impl.reading.read_options import parse_size
 from torchparquet.cli.columns import readable_columns
 from torchparquet.cli.screen import checked_plot, make_console
 from torchparquet.dataset import ParquetDataset
-from torchparquet.options import Balanced, ByLength, Order, Pack, Weights, Window
+from torchparquet.options import Balanced, ByLength, Order, Pack, Unique, Weights, Window
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,6 +36,7 @@ _PARTS = {
         *("bucket_boundaries", "bucket_batch_sizes", "cost"),
     ),
     "balanced": ("proportion",),
+    "unique": ("across_ranks",),
 }
 
 
@@ -89,6 +90,7 @@ class Data:
         sample: Balanced | Weights | None = Weights(weights, length) if weights else None
         if balanced:
             sample = Balanced(balanced, dict(parts["balanced"]["proportion"]), length)
+        unique = order.pop("unique")
         columns = None if packed else list(self.columns) or readable_columns(self.manifest())
         return ParquetDataset(
             self.paths,
@@ -96,6 +98,7 @@ class Data:
             columns=columns,
             pack=pack,
             sample=sample,
+            unique=Unique(unique, **parts["unique"]) if unique else None,
             order=Order(canonical_world_size=order.pop("canonical_world_size")),
             rank=0,
             world_size=world_size,
@@ -325,6 +328,11 @@ _DATASET_OPTIONS = (
     number_option("--samples", help="Samples of an epoch, balanced or weighted."),
     click.option(
         "--unique", metavar="NAME", help="Keep equal keys of this column out of one batch."
+    ),
+    click.option(
+        "--across-ranks",
+        is_flag=True,
+        help="With --unique: keep equal keys out of the batches that ranks have in one step.",
     ),
     number_option("--canonical-world-size", help="Ranks whose global batches other worlds keep."),
 )

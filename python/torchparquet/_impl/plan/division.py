@@ -309,6 +309,46 @@ class _Split(Division):
         return RowCounts(share[taker[is_taken]], row_group, counts, np.ones(len(counts), bool))
 
 
+class Together(Division):
+    """Row groups in parts, one for each rank: every rank delivers its part of the same ones.
+
+    They are divided among the workers of one rank, by the policy of `even=`.
+    """
+
+    def __init__(self, dealt: Dealt, options: PlanOptions) -> None:
+        self._num_ranks = num_ranks = options.ranks_together
+        whole = dealt.epoch.pick(slice(None, None, num_ranks))
+        whole = replace(whole, row_group=whole.row_group // num_ranks)
+        of_rank = Dealt(whole, dealt.num_shares // num_ranks)
+        divided = DIVISIONS[options.even] if of_rank.num_shares > 1 else Division
+        self._of_rank = divided(of_rank, replace(options, world_size=1, ranks_together=0))
+        self.rows, self.steps = (
+            np.repeat(of, num_ranks) for of in (self._of_rank.rows, self._of_rank.steps)
+        )
+
+    @property
+    def own_rows(self) -> Int64Array:
+        return np.repeat(self._of_rank.own_rows, self._num_ranks)
+
+    def part(self, index: int) -> tuple[int, Ranges]:
+        worker, rank = divmod(index, self._num_ranks)
+        own, further = self._of_rank.part(worker)
+        return own, replace(further, row_group=further.row_group * self._num_ranks + rank)
+
+    def row_counts(self) -> RowCounts:
+        counts, ranks = self._of_rank.row_counts(), range(self._num_ranks)
+        return RowCounts.joined(
+            [
+                replace(
+                    counts,
+                    share=counts.share * self._num_ranks + rank,
+                    row_group=counts.row_group * self._num_ranks + rank,
+                )
+                for rank in ranks
+            ]
+        )
+
+
 DIVISIONS: dict[Even, type[Division]] = {
     "split": _Split,
     "drop": _Drop,

@@ -151,6 +151,13 @@ def remaining(plan: EpochPlan, num_steps: int, num_rows: int = 0) -> Remains:
             dealt = share.windows.steps[window]
             remainders.append(WindowRemainder(begun, key, taken, end, dealt))
     left = subtract(plan.units, Ranges.joined(gone))
+    num_ranks = plan.options.ranks_together
+    if num_ranks > 1:
+        # Of every part that rank 0 has left, the others have theirs.
+        first = left.pick(left.row_group % num_ranks == 0)
+        left = first.pick(np.repeat(np.arange(len(first.num_rows)), num_ranks))
+        ranks = np.tile(np.arange(num_ranks), len(first.num_rows))
+        left = replace(left, row_group=left.row_group + ranks)
     # Remainders that an earlier world has left stay remainders, with fewer positions.
     is_remainder = left.row_group >= len(plan.row_group_rows)
     for unit, begin, rows in zip(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from torchparquet._impl.checks import checked_int
 from torchparquet._impl.plan.claims import Claims
-from torchparquet._impl.plan.division import DIVISIONS, Dealt, Division, RowCounts
+from torchparquet._impl.plan.division import DIVISIONS, Dealt, Division, RowCounts, Together
 from torchparquet._impl.plan.order import balanced_order, epoch_order, order_within_share
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
 from torchparquet._impl.plan.ranges import Ranges
@@ -109,6 +109,8 @@ class EpochPlan:
         self._dealt = dealt = Dealt(self._in_turns(), self.num_shares)
         # A single share needs no policy.
         divided = DIVISIONS[options.even] if self.num_shares > 1 else Division
+        if options.ranks_together > 1:
+            divided = Together
         self._division = divided(dealt, options)
         self.share_rows = self._division.rows
         self.share_steps = self._division.steps

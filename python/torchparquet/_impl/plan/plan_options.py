@@ -42,6 +42,9 @@ class PlanOptions:
     window_rows: int = 0
     order: Order = field(default_factory=Order)
     rows_together: int = 1  # even="split" cuts at multiples of so many rows, in each row group
+    # Row group i * ranks_together + r is part r of one that all ranks read together, in step. 0 if
+    # ranks read what they are dealt.
+    ranks_together: int = 0
     leg: int = 0  # how often the world has changed within the epoch
 
     def __post_init__(self) -> None:
@@ -54,6 +57,7 @@ class PlanOptions:
             "shuffle_window": (0, 2**31),
             "window_rows": (0, 2**62),
             "rows_together": (1, 2**31),
+            "ranks_together": (0, 2**31),
             "leg": (0, 2**31),
         }
         numbers = {of: checked_int(of, getattr(self, of), *bounds[of]) for of in bounds}
@@ -91,7 +95,13 @@ class PlanOptions:
             )
 
     def check_world(self) -> None:
-        """Check that `canonical_world_size` goes with this world, once that is known."""
+        """Check that the options go with this world, once that is known."""
+        if self.ranks_together not in (0, self.world_size):
+            raise ValueError(
+                "Unique(across_ranks=True) needs the number of ranks when the data set is made: "
+                f"that was {self.ranks_together}, and is {self.world_size} now. Make it after "
+                "init_process_group, or give rank= and world_size="
+            )
         canonical = self.order.canonical_world_size
         if canonical is None:
             return

@@ -17,10 +17,10 @@ from torchparquet._impl.sampling.row_values import RowValues
 from torchparquet._impl.sampling.unique import UniqueKeys, most_frequent
 from torchparquet._impl.sampling.weighted import Classes, Weighted, checked_length, round_of
 from torchparquet._impl.sampling.windows import Episodes, Windows
-from torchparquet.options import Balanced, Weights, Window
+from torchparquet.options import Balanced, Unique, Weights, Window
 
 # The values of `sample=`, `unique=` and `pack=`.
-Sampling: TypeAlias = Balanced | Weights | Window | str
+Sampling: TypeAlias = Balanced | Weights | Window | Unique
 
 
 @dataclass(frozen=True)
@@ -169,27 +169,40 @@ class Policies:
             self.values.check_weights(parts[-1], row_group)
         return np.concatenate(parts)
 
-    def _unique(self, column: str) -> Policy:
-        keys, batch_size = self.values.hashes(column, "unique"), self.options.batch_size
+    def _unique(self, unique: Unique) -> Policy:
+        column, batch_size = unique.column, self.options.batch_size
+        num_ranks, drop_last = max(1, self.options.ranks_together), self.options.drop_last
+        keys = self.values.hashes(column, "unique")
         assert batch_size is not None  # noqa: S101
-        most_equal, row = most_frequent(keys)
-        num_full = max(1, len(keys) // batch_size)
-        if most_equal > num_full:
+        batch, batches = ("batch", "batches") if num_ranks == 1 else ("step", "steps of all ranks")
+        step_rows, (most_equal, row) = num_ranks * batch_size, most_frequent(keys)
+        num_full, rest = divmod(len(keys), step_rows)
+        if most_equal > max(1, num_full):
             raise ValueError(
-                f"unique={column!r} needs a full batch for each row of a key: one key has "
-                f"{most_equal:,} rows, and there are {num_full:,} batches of {batch_size:,}; make "
-                "batches smaller, or leave out rows of it with filters=. It is the key of "
-                f"{self._place_of(row)}"
+                f"unique={column!r} needs a full {batch} for each row of a key: one key has "
+                f"{most_equal:,} rows, and there are {max(1, num_full):,} {batches} of "
+                f"{step_rows:,}; make batches smaller, or leave out rows of it with filters=. It "
+                f"is the key of {self._place_of(row)}"
             )
-        if self.options.drop_last and len(keys) < batch_size:
-            raise ValueError(f"{len(keys)} rows make no batch of {batch_size}, with drop_last=True")
+        if drop_last and not num_full:
+            raise ValueError(
+                f"{len(keys)} rows make no {batch} of {step_rows}, with drop_last=True"
+            )
+        if not drop_last and 0 < rest < num_ranks:
+            raise ValueError(
+                f"all ranks take the last step, and {rest} rows are left for {num_ranks} ranks: "
+                "give drop_last=True, or another batch_size"
+            )
         policy = UniqueKeys(
             self._order,
             keys,
-            most_equal,
             batch_size,
             max(1, self.block_rows // batch_size),
-            drop_last=self.options.drop_last,
+            most_equal=most_equal,
+            num_ranks=num_ranks,
+            drop_last=drop_last,
         )
-        policy.rules = ["unique", column, batch_size, self.options.drop_last]
+        policy.rules = ["unique", column, batch_size, drop_last]
+        if num_ranks > 1:
+            policy.rules.append(num_ranks)
         return policy

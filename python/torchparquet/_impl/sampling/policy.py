@@ -89,6 +89,10 @@ class Policy(ABC):
     def rows(self, epoch: int, block: int) -> Int64Array:
         """Return the rows of a block in order, int64; the same in every process."""
 
+    def chosen(self, epoch: int, block: int) -> Int64Array:
+        """Return the rows of a block in any order."""
+        return self.rows(epoch, block)
+
     def needed(self, rows: Int64Array) -> Int64Array:
         """Return the rows that are read for samples of a block; one may be there twice."""
         return rows

@@ -89,7 +89,7 @@ class SampledOpener(HoldingOpener):
         """Yield the global numbers of the rows of each block of an epoch."""
         first_rows = self.rows.manifest.row_group_first_row
         for block in range(len(self.policy.units)):
-            rows = np.sort(self.policy.rows(epoch, block))
+            rows = np.sort(self.policy.chosen(epoch, block))
             row_group, local = self._places(rows)
             for number in np.unique(row_group).tolist():
                 stored = self.rows.manifest.stored_rows(number, local[row_group == number])

@@ -41,7 +41,7 @@ from torchparquet._impl.sequences.length_pass import LengthPass, pack_rows
 from torchparquet._impl.sequences.row_costs import cost_rows
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.tables.sources import table_source
-from torchparquet.options import Ahead, Balanced, ByLength, Order, Pack, Weights, Window
+from torchparquet.options import Ahead, Balanced, ByLength, Order, Pack, Unique, Weights, Window
 
 _BATCHES_OF_BLOCK = 16
 
@@ -53,7 +53,7 @@ def check_together(
     pack: Pack | Window | None,
     by_length: ByLength | None,
     sample: Balanced | Weights | None,
-    unique: str | None,
+    unique: str | Unique | None,
     window: tuple[int, int] | None,
 ) -> None:
     """Check the options that exclude each other."""
@@ -61,8 +61,10 @@ def check_together(
         raise TypeError(f"pack must be a Pack, a Window or None, got {shown(pack)}")
     if sample is not None and not isinstance(sample, Balanced | Weights):
         raise TypeError(f"sample must be a Balanced, a Weights or None, got {shown(sample)}")
-    if unique is not None and not isinstance(unique, str):
-        raise TypeError(f"unique must be the name of a column or None, got {shown(unique)}")
+    if unique is not None and not isinstance(unique, str | Unique):
+        raise TypeError(
+            f"unique must be the name of a column, a Unique or None, got {shown(unique)}"
+        )
     canonical = plan.order.canonical_world_size
     if plan.even == "dynamic":
         check_dynamic({"canonical_world_size": (canonical, None)})
@@ -196,9 +198,17 @@ class Source:
         return manifest, made, cost_rows(length_pass, sample, field, made.row_group_num_rows)
 
     def sampled(
-        self, rows: StreamOpener, plan: PlanOptions, window: tuple[int, int] | None, of: Sampling
+        self,
+        rows: StreamOpener,
+        plan: PlanOptions,
+        window: tuple[int, int] | None,
+        given: Sampling | str,
+        membership: Membership,
     ) -> tuple[SampledOpener, PlanOptions]:
         """Return what opens streams of samples, and how these are planned: blocks in order."""
+        of = Unique(given) if isinstance(given, str) else given
+        if isinstance(of, Unique) and of.across_ranks:
+            plan = replace(plan, ranks_together=membership.topology().world_size)
         if isinstance(of, Window):
             check_windowed(of, rows.fields)
             _check_two_batches(rows, plan, of)
@@ -221,7 +231,7 @@ class Source:
                 pins_for_device=opener.pins_for_device,
                 row_valid=rows.row_valid,
             )
-        is_batch = isinstance(of, str)
+        is_batch = isinstance(of, Unique)
         return opener, replace(
             plan,
             batch_size=1 if is_batch else plan.batch_size,
@@ -333,7 +343,7 @@ def _rows_of_block(
     if not wanted:
         wanted = num_chunks * -(-int(rows.sum()) // int(np.count_nonzero(rows)))
     batch_rows = plan.batch_size or 1
-    if isinstance(of, str):
+    if isinstance(of, Unique):
         # With more batches, fewer keys are in a block more often than batches.
         wanted = max(wanted, _BATCHES_OF_BLOCK * batch_rows)
     # Rows are held as one batch.

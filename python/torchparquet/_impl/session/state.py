@@ -65,6 +65,7 @@ def identity_of(
             "within_rank": options.order.within_rank,
             "canonical_world_size": options.order.canonical_world_size,
             **({} if costs is None else {"cost": costs.digest}),
+            **({"ranks_together": options.ranks_together} if options.ranks_together > 1 else {}),
         },
     }
 
@@ -179,6 +180,12 @@ def _count(value: Any, low: int = 0) -> int:
 def _differences(
     value: Mapping[str, Any], identity: Identity, requested_window: tuple[int, int] | None
 ) -> list[str]:
+    together = [of["order"].get("ranks_together", 1) for of in (value, identity)]
+    if together[0] != together[1]:
+        return [
+            "Unique(across_ranks=True) has an order for each number of ranks, which is "
+            f"{together[0]} in the state, {together[1]} here"
+        ]
     found = other_data(value, identity)
     theirs, ours = value["columns"], identity["columns"]
     if theirs["digest"] != ours["digest"]:
