@@ -4,6 +4,9 @@
 
 namespace torchparquet {
 
+// Readable bytes after every view of bytes of a file, for kernels that load whole words.
+inline constexpr int64_t kPaddingBytes = 64;
+
 struct ByteRange {
   int64_t offset = 0;
   int64_t num_bytes = 0;

@@ -28,20 +28,25 @@ void InFlightBatch::AddPart(int64_t jagged_index, int64_t element, JaggedPart pa
 // Joins the next columns whose rows are all there, without the lock.
 void InFlightBatch::JoinReady(std::unique_lock<std::mutex> lock, JaggedField* field) {
   const auto is_ready = [&] {
-    return !field->is_too_large() && field->num_joined < field->columns.size() &&
+    return !field->is_too_large() && !field->failure &&
+           field->num_joined < field->columns.size() &&
            field->columns[field->num_joined].num_rows == planned_rows;
   };
   field->is_joining = true;
   while (is_ready()) {
     JaggedColumn& column = field->columns[field->num_joined];
-    JaggedColumn joined = {.offsets = column.offsets, .parts = std::move(column.parts)};
-    column.parts.clear();
-    int32_t* lengths =
-        LengthsOf(*field) + static_cast<int64_t>(field->num_joined) * planned_rows;
+    JaggedColumn joined = {.offsets = column.offsets,
+                           .parts = std::exchange(column.parts, {}),
+                           .path = column.path};
     lock.unlock();
-    JoinColumn(std::move(joined), lengths, &field->items);
+    try {
+      JoinColumn(std::move(joined), planned_rows, field);
+    } catch (const Error& error) {
+      // Complete fails: this thread's task may be of another column.
+      field->failure = error;
+    }
     lock.lock();
-    ++field->num_joined;
+    if (!field->failure) ++field->num_joined;
   }
   field->is_joining = false;
 }
@@ -56,13 +61,10 @@ void InFlightBatch::Complete() {
         continue;
       }
       CheckSize(field);
+      if (field.failure) throw *field.failure;
       // The rest, of a batch that was cut to fewer rows than were planned.
-      for (size_t i = field.num_joined; i < field.columns.size(); ++i) {
-        int32_t* lengths = LengthsOf(field) + static_cast<int64_t>(i) * num_rows;
-        JaggedColumn& column = field.columns[i];
-        place.column = column.path;
-        JoinColumn({.offsets = column.offsets, .parts = std::move(column.parts)}, lengths,
-                   &field.items);
+      for (; field.num_joined < field.columns.size(); ++field.num_joined) {
+        JoinColumn(std::move(field.columns[field.num_joined]), num_rows, &field);
       }
       items.push_back(std::move(field.items));
     }

@@ -152,7 +152,9 @@ JaggedItems JoinParts(JaggedField field) {
   return items;
 }
 
-void JoinColumn(JaggedColumn column, int32_t* lengths, JaggedItems* items) {
+namespace {
+
+void AppendColumn(JaggedColumn column, int32_t* lengths, JaggedItems* items) {
   std::ranges::sort(column.parts, {}, &JaggedPart::first_row);
   // Offsets and lengths share memory, where no object of either type begins to live.
   const auto* offsets = reinterpret_cast<const uint8_t*>(column.offsets);
@@ -187,6 +189,22 @@ void JoinColumn(JaggedColumn column, int32_t* lengths, JaggedItems* items) {
   }
   std::memcpy(items->starts.front()->Extend(sizeof(int64_t)), items->num_items.data(),
               sizeof(int64_t));
+}
+
+}  // namespace
+
+void JoinColumn(JaggedColumn column, int64_t num_rows, JaggedField* field) {
+  const auto number = static_cast<int64_t>(field->num_joined);
+  const std::string_view path = column.path;
+  try {
+    if (number == 0) {
+      field->items = field->memory->BeginKeyed(field->first_column,
+                                               std::ssize(field->columns), num_rows);
+    }
+    AppendColumn(std::move(column), LengthsOf(*field) + number * num_rows, &field->items);
+  } catch (...) {
+    throw CurrentErrorAt({.column = std::string(path)});
+  }
 }
 
 int32_t* LengthsOf(const JaggedField& field) {

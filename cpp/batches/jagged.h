@@ -7,9 +7,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "base/errors.h"
 #include "kernels/byte_sink.h"
 
 namespace torchparquet {
@@ -101,6 +103,8 @@ struct JaggedColumn {
   int64_t num_rows = 0;                // of the parts
 };
 
+class JaggedMemory;
+
 // A field of variable length in a batch in flight: one column or, if it is keyed,
 // several, whose values are joined one column after the other.
 struct JaggedField {
@@ -109,11 +113,14 @@ struct JaggedField {
   int64_t weighs = -1;     // the number of the field whose lengths it must have
   uint64_t num_bytes = 0;  // of all parts
   uint64_t max_bytes = 0;  // that they may take
-  // Of a keyed field: the items of the first columns, which are joined already, and
-  // whether a thread is joining more.
+  // Of a keyed field: where its columns' memory begins, the items of the first columns,
+  // which are joined already, whether a thread is joining more, and why it could not.
+  JaggedMemory* memory = nullptr;
+  int64_t first_column = 0;
   JaggedItems items = {};
   size_t num_joined = 0;
   bool is_joining = false;
+  std::optional<Error> failure = {};
 
   bool is_too_large() const { return num_bytes > max_bytes; }
 };
@@ -126,11 +133,11 @@ void CheckSize(const JaggedField& field);
 // there. Throws Error(kValuesTooLarge) if they hold more than they may.
 JaggedItems JoinParts(JaggedField field);
 
-// Appends the values of the next column of a keyed field to `items`, and writes its
-// lengths. Those of all columns stand together, from `LengthsOf` on, so columns come in
-// order: lengths take the place of offsets. Throws Error(kListLength) if a length is
-// beyond int32.
-void JoinColumn(JaggedColumn column, int32_t* lengths, JaggedItems* items);
+// Appends the values of `column`, the next one of a keyed field, to the field's items,
+// and writes its lengths. Those of all columns stand together, from `LengthsOf` on, so
+// columns come in order: lengths take the place of offsets. The caller counts the column
+// as joined. Throws Error with its name; Error(kListLength) if a length is beyond int32.
+void JoinColumn(JaggedColumn column, int64_t num_rows, JaggedField* field);
 
 // The place of the lengths of a keyed field.
 int32_t* LengthsOf(const JaggedField& field);

@@ -1,5 +1,3 @@
-#include "bindings/batch_reader.h"
-
 #include <pybind11/stl.h>
 
 #include <chrono>
@@ -9,7 +7,7 @@
 #include <vector>
 
 #include "bindings/batch_objects.h"
-#include "bindings/reader_stats.h"
+#include "bindings/module.h"
 #include "bindings/without_gil.h"
 #include "reader/parallel_reader.h"
 
@@ -94,6 +92,12 @@ class BatchReader {
   std::unique_ptr<ParallelReader> reader_;
 };
 
+// What a function of the reader returns.
+template <auto kFunction>
+auto Told(const BatchReader& reader) {
+  return (reader.reader().*kFunction)();
+}
+
 }  // namespace
 
 void BindReader(py::module_& m) {
@@ -109,18 +113,13 @@ void BindReader(py::module_& m) {
       .def(py::init<ReaderSpec, ReaderMemory>(), py::kw_only(), py::arg("spec"),
            py::arg("memory"))
       .def("next", &BatchReader::Next, py::arg("max_batches"), py::arg("pieces"))
-      .def_property_readonly(
-          "next_is_ready",
-          [](const BatchReader& r) { return r.reader().next_is_ready(); })
+      .def_property_readonly("next_is_ready", &Told<&ParallelReader::next_is_ready>)
       .def("lend", &BatchReader::Lend, py::arg("data"), py::arg("token"))
-      .def_property_readonly(
-          "has_asked_for_all",
-          [](const BatchReader& r) { return r.reader().has_asked_for_all(); })
+      .def_property_readonly("has_asked_for_all",
+                             &Told<&ParallelReader::has_asked_for_all>)
       .def("announce", &BatchReader::Announce, py::arg("shares"))
-      .def_property_readonly(
-          "wants_claim", [](const BatchReader& r) { return r.reader().wants_claim(); })
-      .def_property_readonly("num_claims",
-                             [](const BatchReader& r) { return r.reader().num_claims(); })
+      .def_property_readonly("wants_claim", &Told<&ParallelReader::wants_claim>)
+      .def_property_readonly("num_claims", &Told<&ParallelReader::num_claims>)
       .def("claim", &BatchReader::Claim, py::arg("number"), py::arg("position"))
       .def("end_claims", &BatchReader::EndClaims, py::arg("drops_last"))
       .def("stop", &BatchReader::Stop)
@@ -133,14 +132,10 @@ void BindReader(py::module_& m) {
           [](const BatchReader& r) { return r.reader().layout().capacity_rows; })
       .def_property_readonly(
           "fields", [](const BatchReader& r) { return r.reader().layout().fields; })
-      .def_property_readonly(
-          "num_batches", [](const BatchReader& r) { return r.reader().num_batches(); })
-      .def_property_readonly("max_slabs",
-                             [](const BatchReader& r) { return r.reader().max_slabs(); })
-      .def_property_readonly("memory",
-                             [](const BatchReader& r) { return r.reader().memory(); })
-      .def_property_readonly("num_taken",
-                             [](const BatchReader& r) { return r.reader().num_taken(); })
+      .def_property_readonly("num_batches", &Told<&ParallelReader::num_batches>)
+      .def_property_readonly("max_slabs", &Told<&ParallelReader::max_slabs>)
+      .def_property_readonly("memory", &Told<&ParallelReader::memory>)
+      .def_property_readonly("num_taken", &Told<&ParallelReader::num_taken>)
       .def(
           "stats",
           [](const BatchReader& r, int64_t num_unused) {

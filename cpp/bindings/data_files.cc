@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bindings/arrays.h"
+#include "bindings/module.h"
 #include "bindings/remote_store.h"
 #include "bridge/loaded_library.h"
 

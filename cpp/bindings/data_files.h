@@ -32,9 +32,6 @@ class HeldContents {
   std::vector<std::unique_ptr<Py_buffer, Release>> views_;
 };
 
-// Adds the keys of a data set's files, made of pyarrow's decryption properties.
-void BindDecryption(pybind11::module_& m);
-
 // Gives each file its keys, where there are any. Throws ValueError for another number of
 // files.
 void AddKeys(const std::optional<std::shared_ptr<KeyRing>>& decryption,
@@ -59,8 +56,5 @@ class DataFiles {
   const HeldContents contents_;
   ParquetFiles files_;
 };
-
-// Adds the files of a data set.
-void BindDataFiles(pybind11::module_& m);
 
 }  // namespace torchparquet

@@ -1,4 +1,4 @@
-#include "bindings/epoch_ledger.h"
+#include "reader/epoch_ledger.h"
 
 #include <pybind11/critical_section.h>
 #include <pybind11/numpy.h>
@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "reader/epoch_ledger.h"
+#include "bindings/module.h"
 
 namespace py = pybind11;
 

@@ -1,11 +1,10 @@
-#include "bindings/exceptions.h"
-
 #include <pybind11/pybind11.h>
 
 #include <exception>
 #include <utility>
 
 #include "base/errors.h"
+#include "bindings/module.h"
 
 namespace py = pybind11;
 

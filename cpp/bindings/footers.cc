@@ -1,4 +1,4 @@
-#include "bindings/footers.h"
+#include "files/footers.h"
 
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
@@ -15,9 +15,9 @@
 
 #include "bindings/arrays.h"
 #include "bindings/data_files.h"
+#include "bindings/module.h"
 #include "bindings/remote_store.h"
 #include "bindings/without_gil.h"
-#include "files/footers.h"
 #include "format/bloom_filter.h"
 #include "format/column_index.h"
 #include "format/list_counts.h"

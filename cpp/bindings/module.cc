@@ -1,17 +1,10 @@
 // The extension torchparquet._impl._core: the core's classes as Python sees them.
 
-#include <pybind11/pybind11.h>
+#include "bindings/module.h"
 
 #include <string>
 
 #include "base/errors.h"
-#include "bindings/batch_reader.h"
-#include "bindings/data_files.h"
-#include "bindings/epoch_ledger.h"
-#include "bindings/exceptions.h"
-#include "bindings/footers.h"
-#include "bindings/remote_store.h"
-#include "bindings/specs.h"
 #include "bindings/without_gil.h"
 #include "bridge/loaded_library.h"
 #include "kernels/instructions.h"

@@ -1,11 +1,10 @@
-#include "bindings/reader_stats.h"
-
 #include <pybind11/stl.h>
 
 #include <chrono>
 #include <map>
 #include <string>
 
+#include "bindings/module.h"
 #include "pages/page_codec.h"
 #include "reader/parallel_reader.h"
 
@@ -21,6 +20,15 @@ double Seconds(std::chrono::nanoseconds time) {
 template <typename Object>
 auto SecondsOf(std::chrono::nanoseconds Object::* member) {
   return [member](const Object& object) { return Seconds(object.*member); };
+}
+
+template <typename Part>
+auto SecondsIn(Part ReaderStats::* part, std::chrono::nanoseconds Part::* member) {
+  return [=](const ReaderStats& stats) { return Seconds(stats.*part.*member); };
+}
+
+auto Fetched(int64_t FetchStats::* member) {
+  return [member](const ReaderStats& stats) { return stats.fetched.*member; };
 }
 
 }  // namespace
@@ -57,39 +65,26 @@ void BindStats(py::module_& m) {
                              SecondsOf<ReaderStats>(&ReaderStats::first_wait))
       .def_property_readonly(
           "wait_for_loop_seconds",
-          [](const ReaderStats& stats) { return Seconds(stats.room_waits.for_consumer); })
+          SecondsIn(&ReaderStats::room_waits, &RoomWaits::Sums::for_consumer))
       .def_property_readonly(
           "wait_for_memory_seconds",
-          [](const ReaderStats& stats) { return Seconds(stats.room_waits.for_memory); })
+          SecondsIn(&ReaderStats::room_waits, &RoomWaits::Sums::for_memory))
       .def_property_readonly("idle_at_end_seconds",
                              SecondsOf<ReaderStats>(&ReaderStats::idle_at_end))
-      .def_property_readonly(
-          "wait_for_lock_seconds",
-          [](const ReaderStats& stats) { return Seconds(stats.lock_times.waited); })
-      .def_property_readonly(
-          "held_lock_seconds",
-          [](const ReaderStats& stats) { return Seconds(stats.lock_times.held); })
+      .def_property_readonly("wait_for_lock_seconds",
+                             SecondsIn(&ReaderStats::lock_times, &LockTimes::waited))
+      .def_property_readonly("held_lock_seconds",
+                             SecondsIn(&ReaderStats::lock_times, &LockTimes::held))
       .def_property_readonly("wait_for_bytes_seconds",
                              SecondsOf<ReaderStats>(&ReaderStats::byte_waits))
       .def_readonly("bytes_from_cache", &ReaderStats::bytes_from_cache)
       .def_readonly("is_http", &ReaderStats::is_http)
-      .def_property_readonly(
-          "num_requests",
-          [](const ReaderStats& stats) { return stats.fetched.num_requests; })
-      .def_property_readonly(
-          "num_retries",
-          [](const ReaderStats& stats) { return stats.fetched.num_retries; })
-      .def_property_readonly(
-          "num_hedges", [](const ReaderStats& stats) { return stats.fetched.num_hedges; })
-      .def_property_readonly(
-          "num_hedges_won",
-          [](const ReaderStats& stats) { return stats.fetched.num_hedges_won; })
-      .def_property_readonly(
-          "bytes_received",
-          [](const ReaderStats& stats) { return stats.fetched.bytes_received; })
-      .def_property_readonly(
-          "bytes_wasted",
-          [](const ReaderStats& stats) { return stats.fetched.bytes_wasted; })
+      .def_property_readonly("num_requests", Fetched(&FetchStats::num_requests))
+      .def_property_readonly("num_retries", Fetched(&FetchStats::num_retries))
+      .def_property_readonly("num_hedges", Fetched(&FetchStats::num_hedges))
+      .def_property_readonly("num_hedges_won", Fetched(&FetchStats::num_hedges_won))
+      .def_property_readonly("bytes_received", Fetched(&FetchStats::bytes_received))
+      .def_property_readonly("bytes_wasted", Fetched(&FetchStats::bytes_wasted))
       .def_readonly("num_waits", &ReaderStats::num_waits)
       .def_readonly("num_complete", &ReaderStats::num_complete)
       .def_readonly("num_in_flight", &ReaderStats::num_in_flight)

@@ -10,6 +10,7 @@
 
 #include "base/errors.h"
 #include "base/process_owned.h"
+#include "bindings/module.h"
 #include "bindings/without_gil.h"
 #include "remote/transport/http_fetcher.h"
 #include "remote/transport/libcurl.h"

@@ -50,7 +50,4 @@ class RemoteStore {
   std::vector<std::shared_ptr<const ParsedFooter>> footers_;
 };
 
-// Adds the files of stores.
-void BindRemoteStore(pybind11::module_& m);
-
 }  // namespace torchparquet

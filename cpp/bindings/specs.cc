@@ -1,5 +1,3 @@
-#include "bindings/specs.h"
-
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -19,6 +17,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/data_files.h"
+#include "bindings/module.h"
 #include "bindings/without_gil.h"
 #include "kernels/packing/boundaries.h"
 #include "kernels/packing/packer.h"

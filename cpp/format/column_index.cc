@@ -8,50 +8,28 @@ namespace {
 ColumnIndex ReadColumnIndex(std::span<const uint8_t> bytes) {
   ThriftCompactReader reader(bytes);
   ColumnIndex index;
-  reader.ReadStruct([&](int64_t id, int type) {
-    switch (id) {
-      case 1:
-        return reader.ReadList(type, [&](int element) {
-          index.has_nulls_only.push_back(reader.ReadBoolElement(element));
-        });
-      case 2:
-        return reader.ReadList(
-            type, [&](int element) { index.low.push_back(reader.ReadBinary(element)); });
-      case 3:
-        return reader.ReadList(
-            type, [&](int element) { index.high.push_back(reader.ReadBinary(element)); });
-      case 5:
-        return reader.ReadList(type, [&](int element) {
-          index.num_nulls.push_back(reader.ReadI64(element));
-        });
-      default:
-        return reader.SkipField(type);
-    }
-  });
+  const auto list = [&](int64_t id, auto read_element) {
+    return reader.At(
+        id, [&reader, read_element](int type) { reader.ReadList(type, read_element); });
+  };
+  reader.ReadFields(
+      list(1,
+           [&](int type) {
+             index.has_nulls_only.push_back(reader.ReadBoolElement(type));
+           }),
+      list(2, [&](int type) { index.low.push_back(reader.ReadBinary(type)); }),
+      list(3, [&](int type) { index.high.push_back(reader.ReadBinary(type)); }),
+      list(5, [&](int type) { index.num_nulls.push_back(reader.ReadI64(type)); }));
   return index;
 }
 
 // ColumnChunk, in the format's sense.
 IndexPlaces ReadPlaces(ThriftCompactReader* reader, int struct_type) {
   IndexPlaces places;
-  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
-    switch (id) {
-      case 4:
-        places.offset_index.offset = reader->ReadI64(type);
-        return;
-      case 5:
-        places.offset_index.num_bytes = reader->ReadI32(type);
-        return;
-      case 6:
-        places.column_index.offset = reader->ReadI64(type);
-        return;
-      case 7:
-        places.column_index.num_bytes = reader->ReadI32(type);
-        return;
-      default:
-        reader->SkipField(type);
-    }
-  });
+  reader->ReadFields(struct_type, reader->I64(4, &places.offset_index.offset),
+                     reader->I32(5, &places.offset_index.num_bytes),
+                     reader->I64(6, &places.column_index.offset),
+                     reader->I32(7, &places.column_index.num_bytes));
   return places;
 }
 

@@ -24,6 +24,14 @@ class Seen {
     if ((ids_ & bit) != 0) throw NotPlain{};
     ids_ |= bit;
   }
+  // Reads these fields of a struct.
+  template <typename... Fields>
+  void Read(ThriftCompactReader* reader, int struct_type, const Fields&... fields) {
+    reader->ReadStruct(struct_type, [&](int64_t id, int type) {
+      Add(id);
+      reader->ReadField(id, type, fields...);
+    });
+  }
   void Require(std::initializer_list<int> ids) const {
     for (const int id : ids) {
       if ((ids_ >> id & 1) == 0) throw NotPlain{};
@@ -34,9 +42,8 @@ class Seen {
   uint64_t ids_ = 0;
 };
 
-int64_t NotNegative(int64_t value) {
+void CheckNotNegative(int64_t value) {
   if (value < 0) throw NotPlain{};
-  return value;
 }
 
 int64_t Sum(int64_t a, int64_t b) {
@@ -45,9 +52,8 @@ int64_t Sum(int64_t a, int64_t b) {
   return sum;
 }
 
-int32_t KnownCodec(int32_t codec) {
+void CheckCodec(int32_t codec) {
   if (codec < Codec::kNone || codec > Codec::kLz4) throw NotPlain{};
-  return codec;
 }
 
 // Files of parquet-mr before 1.2.9 and of parquet-cpp before 2 are read in a way of their
@@ -71,22 +77,16 @@ bool MayBeOldWriter(std::string_view created_by) {
 std::optional<int64_t> ReadStringBytes(ThriftCompactReader* reader, int struct_type) {
   Seen seen;
   std::optional<int64_t> num_bytes;
-  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
-    seen.Add(id);
-    if (id != 1) return reader->SkipField(type);
-    num_bytes = reader->ReadI64(type);
-  });
+  seen.Read(reader, struct_type, reader->I64(1, &num_bytes));
   return num_bytes;
 }
 
 // PageEncodingStats: checked only.
 void CheckEncodingStats(ThriftCompactReader* reader, int struct_type) {
   Seen seen;
-  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
-    seen.Add(id);
-    if (id > 3) return reader->SkipField(type);
-    reader->ReadI32(type);
-  });
+  int32_t ignored = 0;
+  seen.Read(reader, struct_type, reader->I32(1, &ignored), reader->I32(2, &ignored),
+            reader->I32(3, &ignored));
   seen.Require({1, 2, 3});
 }
 
@@ -94,46 +94,26 @@ void CheckEncodingStats(ThriftCompactReader* reader, int struct_type) {
 ChunkFacts ReadColumnMetaData(ThriftCompactReader* reader, int struct_type) {
   Seen seen;
   ChunkFacts chunk;
-  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
-    seen.Add(id);
-    switch (id) {
-      case 1:  // type
-        reader->ReadI32(type);
-        return;
-      case 2:  // encodings
-        reader->ReadList(type, [&](int element) { reader->ReadI32(element); });
-        return;
-      case 3:  // path_in_schema
-        reader->ReadList(type, [&](int element) { reader->ReadBinary(element); });
-        return;
-      case 4:
-        chunk.codec = KnownCodec(reader->ReadI32(type));
-        return;
-      case 5:
-        chunk.num_values = reader->ReadI64(type);
-        return;
-      case 6:
-        chunk.uncompressed_bytes = reader->ReadI64(type);
-        return;
-      case 7:
-        chunk.compressed_bytes = NotNegative(reader->ReadI64(type));
-        return;
-      case 9:
-        chunk.data_page_offset = reader->ReadI64(type);
-        return;
-      case 11:
-        chunk.dictionary_page_offset = reader->ReadI64(type);
-        return;
-      case 13:
-        reader->ReadList(type, [&](int element) { CheckEncodingStats(reader, element); });
-        return;
-      case 16:
-        chunk.string_bytes = ReadStringBytes(reader, type);
-        return;
-      default:
-        reader->SkipField(type);
-    }
+  int32_t type_number = 0;
+  const auto encodings = reader->At(2, [&](int type) {
+    reader->ReadList(type, [&](int element) { reader->ReadI32(element); });
   });
+  const auto path = reader->At(3, [&](int type) {
+    reader->ReadList(type, [&](int element) { reader->ReadBinary(element); });
+  });
+  const auto encoding_stats = reader->At(13, [&](int type) {
+    reader->ReadList(type, [&](int element) { CheckEncodingStats(reader, element); });
+  });
+  const auto size_statistics = reader->At(
+      16, [&](int type) { chunk.string_bytes = ReadStringBytes(reader, type); });
+  seen.Read(
+      reader, struct_type, reader->I32(1, &type_number), encodings, path,
+      reader->I32(4, &chunk.codec), reader->I64(5, &chunk.num_values),
+      reader->I64(6, &chunk.uncompressed_bytes), reader->I64(7, &chunk.compressed_bytes),
+      reader->I64(9, &chunk.data_page_offset),
+      reader->I64(11, &chunk.dictionary_page_offset), encoding_stats, size_statistics);
+  CheckCodec(chunk.codec);
+  CheckNotNegative(chunk.compressed_bytes);
   seen.Require({1, 2, 3, 4, 5, 6, 7, 9});
   return chunk;
 }
@@ -144,31 +124,16 @@ ChunkFacts ReadColumnChunk(ThriftCompactReader* reader, int struct_type) {
   ChunkFacts chunk;
   int64_t index_offset = 0;
   int32_t index_bytes = 0;
-  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
-    seen.Add(id);
-    switch (id) {
-      case 1:  // file_path
-        if (!reader->ReadBinary(type).empty()) throw NotPlain{};
-        return;
-      case 2:  // file_offset
-        reader->ReadI64(type);
-        return;
-      case 3:
-        chunk = ReadColumnMetaData(reader, type);
-        return;
-      case 4:
-        index_offset = reader->ReadI64(type);
-        return;
-      case 5:
-        index_bytes = reader->ReadI32(type);
-        return;
-      case 8:  // crypto_metadata
-      case 9:  // encrypted_column_metadata
-        throw NotPlain{};
-      default:
-        reader->SkipField(type);
-    }
+  int64_t file_offset = 0;
+  const auto file_path = reader->At(1, [&](int type) {
+    if (!reader->ReadBinary(type).empty()) throw NotPlain{};
   });
+  const auto encrypted = [](int) { throw NotPlain{}; };
+  seen.Read(reader, struct_type, file_path, reader->I64(2, &file_offset),
+            reader->At(3, [&](int type) { chunk = ReadColumnMetaData(reader, type); }),
+            reader->I64(4, &index_offset), reader->I32(5, &index_bytes),
+            reader->At(8, encrypted),   // crypto_metadata
+            reader->At(9, encrypted));  // encrypted_column_metadata
   seen.Require({2, 3});
   if (index_offset > 0 && index_bytes > 0) {
     chunk.offset_index_offset = index_offset;
@@ -185,31 +150,21 @@ void ReadRowGroup(ThriftCompactReader* reader, int struct_type, FooterScan* scan
   std::vector<int64_t> num_values;
   num_values.reserve(scan->column_bytes.size());
   const bool is_first = scan->row_group_num_rows.empty();
-  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
-    seen.Add(id);
-    switch (id) {
-      case 1:
-        reader->ReadList(type, [&](int element) {
-          const ChunkFacts chunk = ReadColumnChunk(reader, element);
-          const size_t column = num_values.size();
-          if (is_first) scan->column_bytes.push_back(0);
-          if (column >= scan->column_bytes.size()) throw NotPlain{};
-          scan->column_bytes[column] += static_cast<double>(chunk.value_bytes());
-          num_bytes = Sum(num_bytes, chunk.compressed_bytes);
-          scan->chunks.push_back(chunk);
-          num_values.push_back(chunk.num_values);
-        });
-        return;
-      case 2:  // total_byte_size
-        reader->ReadI64(type);
-        return;
-      case 3:
-        num_rows = NotNegative(reader->ReadI64(type));
-        return;
-      default:
-        reader->SkipField(type);
-    }
-  });
+  const auto read_chunk = [&](int element) {
+    const ChunkFacts chunk = ReadColumnChunk(reader, element);
+    const size_t column = num_values.size();
+    if (is_first) scan->column_bytes.push_back(0);
+    if (column >= scan->column_bytes.size()) throw NotPlain{};
+    scan->column_bytes[column] += static_cast<double>(chunk.value_bytes());
+    num_bytes = Sum(num_bytes, chunk.compressed_bytes);
+    scan->chunks.push_back(chunk);
+    num_values.push_back(chunk.num_values);
+  };
+  int64_t total_bytes = 0;
+  seen.Read(reader, struct_type,
+            reader->At(1, [&](int type) { reader->ReadList(type, read_chunk); }),
+            reader->I64(2, &total_bytes), reader->I64(3, &num_rows));
+  CheckNotNegative(num_rows);
   seen.Require({1, 2, 3});
   if (num_values.size() != scan->column_bytes.size()) throw NotPlain{};
   scan->has_value_per_row.resize(num_values.size(), true);
@@ -226,19 +181,9 @@ void ReadKeyValue(ThriftCompactReader* reader, int struct_type, bool* has_arrow_
   Seen seen;
   std::string_view key;
   std::string_view value;
-  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
-    seen.Add(id);
-    switch (id) {
-      case 1:
-        key = reader->ReadBinary(type);
-        return;
-      case 2:
-        value = reader->ReadBinary(type);
-        return;
-      default:
-        reader->SkipField(type);
-    }
-  });
+  seen.Read(reader, struct_type,
+            reader->At(1, [&](int type) { key = reader->ReadBinary(type); }),
+            reader->At(2, [&](int type) { value = reader->ReadBinary(type); }));
   seen.Require({1});
   if (key != "ARROW:schema" || *has_arrow_schema) return;
   *has_arrow_schema = true;
@@ -249,41 +194,33 @@ void ReadKeyValue(ThriftCompactReader* reader, int struct_type, bool* has_arrow_
 void ReadFooter(ThriftCompactReader* reader, FooterScan* scan) {
   Seen seen;
   bool has_arrow_schema = false;
+  int32_t version = 0;
+  const auto row_groups = reader->At(4, [&](int type) {
+    reader->ReadList(type, [&](int element) { ReadRowGroup(reader, element, scan); });
+  });
+  const auto key_values = reader->At(5, [&](int type) {
+    reader->ReadList(type, [&](int element) {
+      ReadKeyValue(reader, element, &has_arrow_schema, scan);
+    });
+  });
+  const auto created_by = reader->At(6, [&](int type) {
+    scan->may_have_old_writer = MayBeOldWriter(reader->ReadBinary(type));
+  });
+  const auto column_orders = reader->At(7, [&](int type) {
+    scan->num_column_orders = 0;
+    reader->ReadList(type, [&](int element) {
+      reader->SkipElement(element);
+      ++*scan->num_column_orders;
+    });
+  });
+  const auto encryption_algorithm = reader->At(8, [](int) { throw NotPlain{}; });
   reader->ReadStruct([&](int64_t id, int type) {
     seen.Add(id);
-    switch (id) {
-      case 1:  // version
-        reader->ReadI32(type);
-        return;
-      case 2:
-        scan->schema = reader->SkipList(type);
-        return;
-      case 3:
-        scan->num_rows = reader->ReadI64(type);
-        return;
-      case 4:
-        reader->ReadList(type, [&](int element) { ReadRowGroup(reader, element, scan); });
-        return;
-      case 5:
-        reader->ReadList(type, [&](int element) {
-          ReadKeyValue(reader, element, &has_arrow_schema, scan);
-        });
-        return;
-      case 6:
-        scan->may_have_old_writer = MayBeOldWriter(reader->ReadBinary(type));
-        return;
-      case 7:
-        scan->num_column_orders = 0;
-        reader->ReadList(type, [&](int element) {
-          reader->SkipElement(element);
-          ++*scan->num_column_orders;
-        });
-        return;
-      case 8:  // encryption_algorithm
-        throw NotPlain{};
-      default:
-        reader->SkipField(type);
-    }
+    reader->ReadField(
+        id, type, reader->I32(1, &version),
+        reader->At(2, [&](int list) { scan->schema = reader->SkipList(list); }),
+        reader->I64(3, &scan->num_rows), row_groups, key_values, created_by,
+        column_orders, encryption_algorithm);
   });
   seen.Require({1, 2, 3, 4});
 }

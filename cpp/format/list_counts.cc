@@ -29,34 +29,24 @@ std::vector<int64_t> ReadNumbers(ThriftCompactReader* reader, int list_type) {
 // SizeStatistics.
 Histograms ReadHistograms(ThriftCompactReader* reader, int struct_type) {
   Histograms levels;
-  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
-    if (id == 2) {
-      levels.repetition = ReadNumbers(reader, type);
-    } else if (id == 3) {
-      levels.definition = ReadNumbers(reader, type);
-    } else {
-      reader->SkipField(type);
-    }
-  });
+  const auto numbers = [reader](int64_t id, std::vector<int64_t>* out) {
+    return reader->At(id, [=](int type) { *out = ReadNumbers(reader, type); });
+  };
+  reader->ReadFields(struct_type, numbers(2, &levels.repetition),
+                     numbers(3, &levels.definition));
   return levels;
 }
 
 // ColumnChunk, in the format's sense.
 Chunk ReadChunk(ThriftCompactReader* reader, int struct_type) {
   Chunk chunk;
-  const auto read_metadata = [&](int64_t id, int type) {
-    if (id == 5) {
-      chunk.num_values = reader->ReadI64(type);
-    } else if (id == 16) {
-      chunk.levels = ReadHistograms(reader, type);
-    } else {
-      reader->SkipField(type);
-    }
+  const auto read_metadata = [&](int type) {
+    reader->ReadFields(type, reader->I64(5, &chunk.num_values),
+                       reader->At(16, [&](int statistics) {
+                         chunk.levels = ReadHistograms(reader, statistics);
+                       }));
   };
-  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
-    if (id != 3) return reader->SkipField(type);
-    reader->ReadStruct(type, read_metadata);
-  });
+  reader->ReadFields(struct_type, reader->At(3, read_metadata));
   return chunk;
 }
 
@@ -90,22 +80,17 @@ ListCounts ReadRowGroup(ThriftCompactReader* reader, int struct_type, int64_t co
                         const LeafColumn& leaf) {
   Chunk found;
   int64_t num_rows = -1;
-  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
-    if (id == 3) {
-      num_rows = reader->ReadI64(type);
-    } else if (id == 1) {
-      int64_t number = 0;
-      reader->ReadList(type, [&](int element) {
-        if (number++ == column) {
-          found = ReadChunk(reader, element);
-        } else {
-          reader->SkipElement(element);
-        }
-      });
+  int64_t number = 0;
+  const auto read_chunk = [&](int element) {
+    if (number++ == column) {
+      found = ReadChunk(reader, element);
     } else {
-      reader->SkipField(type);
+      reader->SkipElement(element);
     }
-  });
+  };
+  reader->ReadFields(struct_type, reader->I64(3, &num_rows), reader->At(1, [&](int type) {
+    reader->ReadList(type, read_chunk);
+  }));
   return Count(found, num_rows, leaf);
 }
 

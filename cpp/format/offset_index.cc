@@ -17,21 +17,9 @@ struct Location {
 // PageLocation.
 Location ReadLocation(ThriftCompactReader* reader, int struct_type) {
   Location location;
-  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
-    switch (id) {
-      case 1:
-        location.offset = reader->ReadI64(type);
-        return;
-      case 2:
-        location.num_bytes = reader->ReadI32(type);
-        return;
-      case 3:
-        location.first_row = reader->ReadI64(type);
-        return;
-      default:
-        reader->SkipField(type);
-    }
-  });
+  reader->ReadFields(struct_type, reader->I64(1, &location.offset),
+                     reader->I32(2, &location.num_bytes),
+                     reader->I64(3, &location.first_row));
   return location;
 }
 

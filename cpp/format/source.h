@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 
+#include "base/byte_range.h"
 #include "bridge/byte_source.h"
 
 namespace torchparquet {
@@ -35,6 +37,14 @@ class Source : public ByteSource {
   // ReadAt for footers and indexes. Blocks of column chunks that a reader holds stay so.
   virtual void LookAt(int64_t offset, int64_t num_bytes, uint8_t* out) const {
     ReadAt(offset, num_bytes, out);
+  }
+
+  // The bytes of a range where they are in memory already, with kPaddingBytes after them
+  // that nobody writes, or null: then ReadAt copies them. They stay while the pointer
+  // lives. Waits and throws as ReadAt does.
+  virtual std::shared_ptr<const uint8_t> Borrow(const ByteRange& range) const {
+    static_cast<void>(range);
+    return nullptr;
   }
 
   // The name in messages.

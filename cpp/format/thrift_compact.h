@@ -45,6 +45,43 @@ class ThriftCompactReader {
     ReadStruct(on_field);
   }
 
+  // How the field of a struct with that id is read.
+  template <typename Read>
+  struct Field {
+    int64_t id;
+    Read read;  // read(type)
+  };
+  template <typename Read>
+  static Field<Read> At(int64_t id, Read read) {
+    return {id, read};
+  }
+  template <typename Number>
+  auto I32(int64_t id, Number* out) {
+    return At(id, [this, out](int type) { *out = ReadI32(type); });
+  }
+  template <typename Number>
+  auto I64(int64_t id, Number* out) {
+    return At(id, [this, out](int type) { *out = ReadI64(type); });
+  }
+
+  // Reads the value of a struct field as the field of that id says, or skips it.
+  template <typename... Fields>
+  void ReadField(int64_t id, int type, const Fields&... fields) {
+    const bool is_read = ((fields.id == id && (fields.read(type), true)) || ...);
+    if (!is_read) SkipField(type);
+  }
+  // Reads these fields of a struct, which is the value of a field or an element.
+  template <typename... Fields>
+  void ReadFields(int struct_type, const Fields&... fields) {
+    ReadStruct(struct_type,
+               [&](int64_t id, int type) { ReadField(id, type, fields...); });
+  }
+  // Reads these fields of a struct that stands by itself.
+  template <typename... Fields>
+  void ReadFields(const Fields&... fields) {
+    ReadStruct([&](int64_t id, int type) { ReadField(id, type, fields...); });
+  }
+
   // Calls `on_element(type)` for each element of a list. It must read or skip the value.
   template <typename OnElement>
   void ReadList(int type, OnElement on_element) {

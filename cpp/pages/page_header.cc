@@ -11,65 +11,26 @@ namespace {
 Error NoPageHeader() { return CorruptFile("page header is damaged"); }
 
 // The structs of the three kinds of page. A missing field keeps its default.
-void ReadDataPage(int struct_type, ThriftCompactReader* reader, PageHeader* header) {
-  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
-    switch (id) {
-      case 1:
-        header->num_values = reader->ReadI32(type);
-        return;
-      case 2:
-        header->encoding = reader->ReadI32(type);
-        return;
-      case 3:
-        header->definition_level_encoding = reader->ReadI32(type);
-        return;
-      case 4:
-        header->repetition_level_encoding = reader->ReadI32(type);
-        return;
-      default:
-        reader->SkipField(type);
-    }
-  });
+void ReadDataPage(int type, ThriftCompactReader* reader, PageHeader* header) {
+  reader->ReadFields(type, reader->I32(1, &header->num_values),
+                     reader->I32(2, &header->encoding),
+                     reader->I32(3, &header->definition_level_encoding),
+                     reader->I32(4, &header->repetition_level_encoding));
 }
 
-void ReadDictionaryPage(int struct_type, ThriftCompactReader* reader,
-                        PageHeader* header) {
-  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
-    switch (id) {
-      case 1:
-        header->num_values = reader->ReadI32(type);
-        return;
-      case 2:
-        header->encoding = reader->ReadI32(type);
-        return;
-      default:
-        reader->SkipField(type);
-    }
-  });
+void ReadDictionaryPage(int type, ThriftCompactReader* reader, PageHeader* header) {
+  reader->ReadFields(type, reader->I32(1, &header->num_values),
+                     reader->I32(2, &header->encoding));
 }
 
-void ReadDataPageV2(int struct_type, ThriftCompactReader* reader, PageHeader* header) {
-  reader->ReadStruct(struct_type, [&](int64_t id, int type) {
-    switch (id) {
-      case 1:
-        header->num_values = reader->ReadI32(type);
-        return;
-      case 4:
-        header->encoding = reader->ReadI32(type);
-        return;
-      case 5:
-        header->definition_level_bytes = reader->ReadI32(type);
-        return;
-      case 6:
-        header->repetition_level_bytes = reader->ReadI32(type);
-        return;
-      case 7:
-        header->is_compressed = ThriftCompactReader::ReadBool(type);
-        return;
-      default:
-        reader->SkipField(type);
-    }
-  });
+void ReadDataPageV2(int type, ThriftCompactReader* reader, PageHeader* header) {
+  const auto read_compressed = [&](int field_type) {
+    header->is_compressed = ThriftCompactReader::ReadBool(field_type);
+  };
+  reader->ReadFields(
+      type, reader->I32(1, &header->num_values), reader->I32(4, &header->encoding),
+      reader->I32(5, &header->definition_level_bytes),
+      reader->I32(6, &header->repetition_level_bytes), reader->At(7, read_compressed));
 }
 
 // PageType of the format.
@@ -90,33 +51,23 @@ void ReadPageHeader(ThriftCompactReader* reader, PageHeader* header) {
   int32_t type = -1;
   std::optional<PageHeader::Kind> described;
   header->compressed_bytes = header->uncompressed_bytes = header->num_values = -1;
-  reader->ReadStruct([&](int64_t id, int field_type) {
-    switch (id) {
-      case 1:
-        type = reader->ReadI32(field_type);
-        return;
-      case 2:
-        header->uncompressed_bytes = reader->ReadI32(field_type);
-        return;
-      case 3:
-        header->compressed_bytes = reader->ReadI32(field_type);
-        return;
-      case 4:
-        header->checksum = static_cast<uint32_t>(reader->ReadI32(field_type));
-        return;
-      case 5:
-        described = PageHeader::Kind::kData;
-        return ReadDataPage(field_type, reader, header);
-      case 7:
-        described = PageHeader::Kind::kDictionary;
-        return ReadDictionaryPage(field_type, reader, header);
-      case 8:
-        described = PageHeader::Kind::kDataV2;
-        return ReadDataPageV2(field_type, reader, header);
-      default:
-        reader->SkipField(field_type);
-    }
-  });
+  const auto read_page = [&](PageHeader::Kind kind, auto read) {
+    return [&described, kind, read, reader, header](int field_type) {
+      described = kind;
+      read(field_type, reader, header);
+    };
+  };
+  using Kind = PageHeader::Kind;
+  reader->ReadFields(reader->I32(1, &type), reader->I32(2, &header->uncompressed_bytes),
+                     reader->I32(3, &header->compressed_bytes),
+                     reader->At(4,
+                                [&](int field_type) {
+                                  header->checksum =
+                                      static_cast<uint32_t>(reader->ReadI32(field_type));
+                                }),
+                     reader->At(5, read_page(Kind::kData, ReadDataPage)),
+                     reader->At(7, read_page(Kind::kDictionary, ReadDictionaryPage)),
+                     reader->At(8, read_page(Kind::kDataV2, ReadDataPageV2)));
   if (type < 0) throw NoPageHeader();
   header->kind = KindOf(type);
   if (header->compressed_bytes < 0 || header->uncompressed_bytes < 0) {

@@ -100,7 +100,8 @@ void OpenBatch(ReaderState* state) {
     }
     if (!place.is_keyed) continue;
     field.is_keyed = true;
-    field.items = state->jagged.BeginKeyed(place.first_jagged, place.width, num_rows);
+    field.memory = &state->jagged;
+    field.first_column = place.first_jagged;
     if (place.weighs < 0) continue;
     field.weighs = state->layout.fields[static_cast<size_t>(place.weighs)].jagged_index;
   }

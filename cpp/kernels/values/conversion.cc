@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -71,7 +72,7 @@ Error DoesNotFit(Int128 value) {
 }
 
 template <typename Out, typename Value>
-bool Fits(Value value) {
+constexpr bool Fits(Value value) {
   if constexpr (kIsFloat<Out>) {
     return true;
   } else {
@@ -313,66 +314,83 @@ constexpr bool IsAllowed() {
 template <Stored kStored>
 constexpr bool kIsInteger = kStored >= Stored::kInt8 && kStored <= Stored::kUInt64;
 
-// The function for an integer form and one output type.
+// How one stored form becomes one output type. Without a function it does not.
+struct Entry {
+  Function function = nullptr;
+  bool is_copy = false;     // the output bytes are the stored bytes
+  bool may_refuse = false;  // checks its values
+};
+
+template <typename Physical, typename Logical, typename Out>
+constexpr Entry IntegerEntryOf() {
+  using Limits = std::numeric_limits<Logical>;
+  constexpr bool is_whole = sizeof(Physical) == sizeof(Logical);
+  return {
+      .function = &ConvertInteger<Physical, Logical, Out>,
+      .is_copy = is_whole && std::is_same_v<Logical, Out>,
+      .may_refuse = !is_whole || !Fits<Out>(Limits::min()) || !Fits<Out>(Limits::max())};
+}
+
 template <Stored kStored, typename Out>
-constexpr Function IntegerFunctionFor() {
+constexpr Entry IntegerEntry() {
   switch (kStored) {
     case Stored::kInt8:
-      return &ConvertInteger<int32_t, int8_t, Out>;
+      return IntegerEntryOf<int32_t, int8_t, Out>();
     case Stored::kUInt8:
-      return &ConvertInteger<int32_t, uint8_t, Out>;
+      return IntegerEntryOf<int32_t, uint8_t, Out>();
     case Stored::kInt16:
-      return &ConvertInteger<int32_t, int16_t, Out>;
+      return IntegerEntryOf<int32_t, int16_t, Out>();
     case Stored::kUInt16:
-      return &ConvertInteger<int32_t, uint16_t, Out>;
+      return IntegerEntryOf<int32_t, uint16_t, Out>();
     case Stored::kInt32:
-      return &ConvertInteger<int32_t, int32_t, Out>;
+      return IntegerEntryOf<int32_t, int32_t, Out>();
     case Stored::kUInt32:
-      return &ConvertInteger<uint32_t, uint32_t, Out>;
+      return IntegerEntryOf<uint32_t, uint32_t, Out>();
     case Stored::kInt64:
-      return &ConvertInteger<int64_t, int64_t, Out>;
+      return IntegerEntryOf<int64_t, int64_t, Out>();
     case Stored::kUInt64:
-      return &ConvertInteger<uint64_t, uint64_t, Out>;
+      return IntegerEntryOf<uint64_t, uint64_t, Out>();
     default:
-      return nullptr;
+      return {};
   }
 }
 
-// The function for one stored form and one output type, or null if there is none.
 template <Stored kStored, typename Out>
-constexpr Function FunctionFor() {
+constexpr Entry EntryFor() {
   if constexpr (!IsAllowed<kStored, Out>()) {
-    return nullptr;
+    return {};
   } else if constexpr (kStored == Stored::kBool || kStored == Stored::kNull) {
-    return &ConvertBool<Out>;  // of no value for nulls
+    // Of no value for nulls.
+    return {&ConvertBool<Out>, kStored == Stored::kBool && sizeof(Out) == 1, false};
   } else if constexpr (kStored == Stored::kFixedBytes) {
-    return &CopyBytes;
+    return {&CopyBytes, true, false};
   } else if constexpr (kStored == Stored::kInt96) {
-    return &ConvertInt96<Out>;
+    return {&ConvertInt96<Out>, false, !kIsFloat<Out>};
   } else if constexpr (kStored == Stored::kFloat16) {
-    return &ConvertFloat16<Out>;
+    return {&ConvertFloat16<Out>, std::is_same_v<Out, Half>, false};
   } else if constexpr (kStored == Stored::kFloat32) {
-    return &ConvertFloat<float, Out>;
+    return {&ConvertFloat<float, Out>, std::is_same_v<Out, float>, false};
   } else if constexpr (kStored == Stored::kFloat64) {
-    return &ConvertFloat<double, Out>;
+    return {&ConvertFloat<double, Out>, std::is_same_v<Out, double>, false};
   } else if constexpr (kIsInteger<kStored>) {
-    return IntegerFunctionFor<kStored, Out>();
+    return IntegerEntry<kStored, Out>();
   } else {
-    return &ConvertDecimal<kStored, Out>;
+    const bool is_copy = kStored == Stored::kDecimal64 && !kIsFloat<Out>;
+    return {&ConvertDecimal<kStored, Out>, is_copy, !kIsFloat<Out>};
   }
 }
 
-using Row = std::array<Function, kNumDtypes>;
+using Row = std::array<Entry, kNumDtypes>;
 
 template <Stored kStored>
 constexpr Row MakeRow() {
-  return {FunctionFor<kStored, bool>(),     FunctionFor<kStored, int8_t>(),
-          FunctionFor<kStored, uint8_t>(),  FunctionFor<kStored, int16_t>(),
-          FunctionFor<kStored, uint16_t>(), FunctionFor<kStored, int32_t>(),
-          FunctionFor<kStored, uint32_t>(), FunctionFor<kStored, int64_t>(),
-          FunctionFor<kStored, uint64_t>(), FunctionFor<kStored, Half>(),
-          FunctionFor<kStored, BHalf>(),    FunctionFor<kStored, float>(),
-          FunctionFor<kStored, double>()};
+  return {EntryFor<kStored, bool>(),     EntryFor<kStored, int8_t>(),
+          EntryFor<kStored, uint8_t>(),  EntryFor<kStored, int16_t>(),
+          EntryFor<kStored, uint16_t>(), EntryFor<kStored, int32_t>(),
+          EntryFor<kStored, uint32_t>(), EntryFor<kStored, int64_t>(),
+          EntryFor<kStored, uint64_t>(), EntryFor<kStored, Half>(),
+          EntryFor<kStored, BHalf>(),    EntryFor<kStored, float>(),
+          EntryFor<kStored, double>()};
 }
 
 constexpr int kNumStored = static_cast<int>(Stored::kNull) + 1;
@@ -385,62 +403,6 @@ constexpr auto kTable = MakeTable(std::make_integer_sequence<int, kNumStored>())
 
 constexpr std::array<int64_t, kNumDtypes> kOutBytes = {1, 1, 1, 2, 2, 4, 4,
                                                        8, 8, 2, 2, 4, 8};
-
-bool IsCopy(Stored stored, Dtype dtype) {
-  switch (stored) {
-    case Stored::kBool:
-      return dtype == Dtype::kBool || dtype == Dtype::kUInt8 || dtype == Dtype::kInt8;
-    case Stored::kInt32:
-      return dtype == Dtype::kInt32;
-    case Stored::kUInt32:
-      return dtype == Dtype::kUInt32;
-    case Stored::kInt64:
-    case Stored::kDecimal64:
-      return dtype == Dtype::kInt64;
-    case Stored::kUInt64:
-      return dtype == Dtype::kUInt64;
-    case Stored::kFloat16:
-      return dtype == Dtype::kFloat16;
-    case Stored::kFloat32:
-      return dtype == Dtype::kFloat32;
-    case Stored::kFloat64:
-      return dtype == Dtype::kFloat64;
-    case Stored::kFixedBytes:
-      return dtype == Dtype::kUInt8;
-    default:
-      return false;
-  }
-}
-
-// True if a conversion checks its values.
-bool MayRefuse(Stored stored, Dtype dtype) {
-  const bool to_float = dtype >= Dtype::kFloat16;
-  switch (stored) {
-    case Stored::kBool:
-    case Stored::kFloat16:
-    case Stored::kFloat32:
-    case Stored::kFloat64:
-    case Stored::kFixedBytes:
-      return false;
-    case Stored::kInt32:
-      return !to_float && dtype != Dtype::kInt32 && dtype != Dtype::kInt64;
-    case Stored::kUInt32:
-      return !to_float && dtype != Dtype::kUInt32 && dtype != Dtype::kInt64 &&
-             dtype != Dtype::kUInt64;
-    case Stored::kInt64:
-      return !to_float && dtype != Dtype::kInt64;
-    case Stored::kUInt64:
-      return !to_float && dtype != Dtype::kUInt64;
-    case Stored::kInt96:
-    case Stored::kDecimal32:
-    case Stored::kDecimal64:
-    case Stored::kDecimalBytes:
-    case Stored::kDecimal128:
-      return !to_float;
-    default:
-      return true;
-  }
-}
 
 Function TimeFunction(Stored stored, Dtype dtype) {
   switch (dtype) {
@@ -536,11 +498,10 @@ std::optional<Conversion> Conversion::Find(const StoredType& type, Dtype dtype,
     scaled.unit_nanoseconds = unit_nanoseconds;
     return Conversion(scaled, kOutBytes[column], function, /*may_refuse=*/true);
   }
-  const Function function = kTable[static_cast<size_t>(type.stored)][column];
-  if (function == nullptr) return std::nullopt;
-  return Conversion(type, kOutBytes[column],
-                    IsCopy(type.stored, dtype) ? nullptr : function,
-                    MayRefuse(type.stored, dtype));
+  const Entry& entry = kTable[static_cast<size_t>(type.stored)][column];
+  if (entry.function == nullptr) return std::nullopt;
+  return Conversion(type, kOutBytes[column], entry.is_copy ? nullptr : entry.function,
+                    entry.may_refuse);
 }
 
 std::vector<Dtype> DtypesOf(const StoredType& type) {

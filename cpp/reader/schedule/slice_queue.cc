@@ -231,15 +231,17 @@ void SliceQueue::Keep(SliceTask* task, Column* column) {
       column->idle != nullptr && column->idle->row() > task->reader->row();
   if (column->last_taken || is_behind) {
     task->buffers = task->reader->TakeBuffers();
-    task->reader.reset();
     KeepSpare(&task->buffers);
     return;
   }
-  if (auto replaced = TakeIdle(column)) {
+  std::unique_ptr<ColumnReader> replaced = TakeIdle(column);
+  if (replaced != nullptr) {
     task->buffers = replaced->TakeBuffers();
     KeepSpare(&task->buffers);
   }
-  if (Hold(*task->reader)) column->idle = std::move(task->reader);
+  if (Hold(*task->reader)) {
+    column->idle = std::exchange(task->reader, std::move(replaced));
+  }
 }
 
 // Adds the buffers to the spare ones if they hold memory and there is room.

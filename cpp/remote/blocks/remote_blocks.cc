@@ -62,8 +62,7 @@ void RemoteBlocks::Read(const std::shared_ptr<const RemoteObject>& object,
     const int64_t end = std::min(rest.end(), place.end);
     const int64_t begin_in_fetch = rest.offset - fetch->range().offset;
     const int64_t num_bytes = end - rest.offset;
-    if (fetch->num_arrived() < begin_in_fetch + num_bytes) fetcher_->Hurry(fetch);
-    fetch->Await(begin_in_fetch + num_bytes);
+    Await(fetch, begin_in_fetch + num_bytes);
     std::memcpy(out, fetch->data() + begin_in_fetch, static_cast<size_t>(num_bytes));
     out += num_bytes;
     rest = {end, rest.end() - end};
@@ -76,18 +75,43 @@ void RemoteBlocks::Read(const std::shared_ptr<const RemoteObject>& object,
   }
 }
 
+std::shared_ptr<const uint8_t> RemoteBlocks::Borrow(int64_t file,
+                                                    const ByteRange& range) {
+  std::shared_ptr<Request> request;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = BlockAt(file, range.offset);
+    if (found == blocks_.end() || range.end() > found->first.end) return nullptr;
+    if (found->second.drops_when_passed()) return nullptr;
+    request = found->second.request;
+  }
+  if (request == nullptr) return nullptr;
+  const std::shared_ptr<Fetch>& fetch = request->fetch;
+  const int64_t begin = range.offset - fetch->range().offset;
+  const int64_t end = begin + range.num_bytes;
+  Await(fetch, end);
+  // After the last byte of the fetch, its memory has room.
+  const int64_t padded_end = std::min(end + kPaddingBytes, fetch->range().num_bytes);
+  if (fetch->num_arrived() < padded_end) return nullptr;
+  const uint8_t* bytes = fetch->data() + begin;
+  return {std::move(request), bytes};
+}
+
+void RemoteBlocks::Await(const std::shared_ptr<Fetch>& fetch, int64_t num_bytes) {
+  if (fetch->num_arrived() < num_bytes) fetcher_->Hurry(fetch);
+  fetch->Await(num_bytes);
+}
+
 // The block that holds the offset, or the stretch before the next one without a request.
 std::pair<RemoteBlocks::Place, std::shared_ptr<RemoteBlocks::Request>> RemoteBlocks::Find(
     int64_t file, const ByteRange& wanted) {
   const std::lock_guard lock(mutex_);
-  auto after =
-      blocks_.upper_bound({file, wanted.offset, std::numeric_limits<int64_t>::max()});
-  if (after != blocks_.begin()) {
-    const auto& [place, block] = *std::prev(after);
-    const bool holds = place.file == file && wanted.offset < place.end;
-    if (holds && block.request != nullptr) return {place, block.request};
+  const auto found = BlockAt(file, wanted.offset);
+  if (found != blocks_.end() && found->second.request != nullptr) {
+    return {found->first, found->second.request};
   }
   Place stretch = PlaceOf(file, wanted);
+  auto after = BlockAfter(file, wanted.offset);
   for (; after != blocks_.end(); ++after) {
     if (after->first.file != file || after->first.offset >= stretch.end) break;
     if (after->second.request != nullptr) stretch.end = after->first.offset;
@@ -113,9 +137,8 @@ void RemoteBlocks::Pass(const Place& place, std::shared_ptr<Request> request) {
     Blocks dropped;
     const std::lock_guard lock(mutex_);
     const auto found = blocks_.find(place);
-    if (found == blocks_.end() || found->second.columns.empty()) return;
+    if (found == blocks_.end() || !found->second.drops_when_passed()) return;
     const std::vector<Column*> columns = found->second.columns;
-    if (!std::ranges::all_of(columns, &Column::drops_when_passed)) return;
     for (Column* column : columns) {
       std::erase(column->blocks, place);
       Leave(column, place, &dropped);
@@ -376,6 +399,19 @@ void RemoteBlocks::AddRows(Column* column, int64_t num_rows) {
   const bool had_rows = column->rows_left != 0;
   column->rows_left += num_rows;
   column->step->num_uses += int{column->rows_left != 0} - int{had_rows};
+}
+
+// The first block that begins after the offset.
+RemoteBlocks::Blocks::iterator RemoteBlocks::BlockAfter(int64_t file, int64_t offset) {
+  return blocks_.upper_bound({file, offset, std::numeric_limits<int64_t>::max()});
+}
+
+RemoteBlocks::Blocks::iterator RemoteBlocks::BlockAt(int64_t file, int64_t offset) {
+  const auto after = BlockAfter(file, offset);
+  if (after == blocks_.begin()) return blocks_.end();
+  const auto found = std::prev(after);
+  const bool holds = found->first.file == file && offset < found->first.end;
+  return holds ? found : blocks_.end();
 }
 
 void RemoteBlocks::Use(Column* column, Blocks::value_type* block) {

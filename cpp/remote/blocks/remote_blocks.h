@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <compare>
 #include <cstdint>
@@ -68,6 +69,11 @@ class RemoteBlocks {
   // under way. Throws the Error of a fetch that failed, and Error(kStopped) once stopped.
   void Read(const std::shared_ptr<const RemoteObject>& object, const ByteRange& range,
             uint8_t* out, Reading reading = Reading::kData);
+  // The bytes of a range that lies within one block, in place, with kPaddingBytes
+  // after them. Waits and throws as Read does. Null if they are to be read: they lie in
+  // no block or in several, the bytes after them are under way, or the block leaves the
+  // budget once it is read. The request lives as long as the pointer.
+  std::shared_ptr<const uint8_t> Borrow(int64_t file, const ByteRange& range);
 
   struct Place {       // of a block
     int64_t file = 0;  // the number of its object
@@ -167,6 +173,9 @@ class RemoteBlocks {
   };
   struct Block {
     bool is_over() const { return request != nullptr && request->is_over; }
+    bool drops_when_passed() const {
+      return !columns.empty() && std::ranges::all_of(columns, &Column::drops_when_passed);
+    }
 
     std::vector<Column*> columns = {};  // that have not left it
     int64_t num_pins = 0;
@@ -185,6 +194,7 @@ class RemoteBlocks {
   void ReleasePin(const Place& place) noexcept;
   void Pass(const Place& place, std::shared_ptr<Request> request);
   std::pair<Place, std::shared_ptr<Request>> Find(int64_t file, const ByteRange& wanted);
+  void Await(const std::shared_ptr<Fetch>& fetch, int64_t num_bytes);
   std::shared_ptr<Fetch> Demand(const std::shared_ptr<const RemoteObject>& object,
                                 const ByteRange& range);
   std::vector<Pin> PinAll(const std::shared_ptr<Request>& request, Fetcher* by);
@@ -195,6 +205,8 @@ class RemoteBlocks {
   // All are called under mutex_. The caller frees `dropped` without it.
   Step& StepAt(const StepPlace& place, size_t num_columns);
   static void AddRows(Column* column, int64_t num_rows);
+  Blocks::iterator BlockAfter(int64_t file, int64_t offset);
+  Blocks::iterator BlockAt(int64_t file, int64_t offset);  // end(): none holds it
   void Use(Column* column, Blocks::value_type* block);
   void Leave(Column* column, const Place& place, Blocks* dropped);
   void DropIfFree(Blocks::iterator block, Blocks* dropped);

@@ -20,6 +20,9 @@ class RemoteFile : public Source {
 
   void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override;
   void LookAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override;
+  std::shared_ptr<const uint8_t> Borrow(const ByteRange& range) const override {
+    return blocks_->Borrow(object_->number, range);
+  }
   // A request costs as much as some hundred KiB, so one should do.
   int64_t footer_read_bytes() const override { return kFooterReadBytes; }
 

@@ -155,8 +155,7 @@ bool Broker::Refused(int64_t object, const ObjectAddress& address) {
   const std::lock_guard lock(mutex_);
   Known& known = addresses_[static_cast<size_t>(object)];
   // Of several requests that are refused, the first one asks.
-  if (known.address != nullptr && known.address->url == address.url &&
-      known.address->headers == address.headers) {
+  if (known.address != nullptr && known.address->IsSameAs(address)) {
     known.address = nullptr;
     known.was_refused = true;
     Ask(object);

@@ -17,7 +17,7 @@ Fetch::~Fetch() {
 
 void Fetch::Prepare() {
   if (memory_.data() != nullptr) return;
-  const int64_t num_bytes = range_.num_bytes;
+  const int64_t num_bytes = range_.num_bytes + kPaddingBytes;
   try {
     memory_ = pool_ != nullptr ? pool_->Take(num_bytes)
                                : PageBuffer(static_cast<size_t>(num_bytes));

@@ -40,6 +40,7 @@ class Fetch {
   // Returns when the first `num_bytes` are there. Throws the Error of a failure, at each
   // call.
   void Await(int64_t num_bytes) const;
+  // With kPaddingBytes after the last one.
   const uint8_t* data() const { return memory_.data(); }
   // Calls `over` once, when the fetch is over, on the thread that ends it and without
   // locks of the fetch. At once if it is over already. At most one such call waits.

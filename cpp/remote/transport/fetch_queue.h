@@ -22,11 +22,12 @@ struct FetchJob {
   bool may_hedge = true;
   int64_t order = 0;  // among all fetches
   bool is_hurried = false;
-  int64_t num_written = 0;        // bytes in fetch->out()
-  int64_t num_told = 0;           // of them, by fetch->Arrive()
-  std::string etag = {};          // that every answer must have
-  bool is_unconditional = false;  // asks without If-Match
-  int64_t num_refused = 0;        // requests since bytes came last
+  int64_t num_written = 0;                            // bytes in fetch->out()
+  int64_t num_told = 0;                               // of them, by fetch->Arrive()
+  std::string etag = {};                              // that every answer must have
+  bool is_unconditional = false;                      // asks without If-Match
+  int64_t num_refused = 0;                            // requests since bytes came last
+  std::shared_ptr<const ObjectAddress> refused = {};  // by the last of them
 };
 
 // Fetches that have no request. Used by one thread.

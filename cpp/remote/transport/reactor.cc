@@ -229,6 +229,7 @@ bool Reactor::OnBody(Transfer* transfer) {
     if (transfer->request().is_hedge) ++counters_.num_hedges_won;
   }
   job.num_refused = 0;
+  job.refused = nullptr;
   // It was the condition that the store did not like.
   if (job.is_unconditional) host.takes_no_condition = true;
   if (job.etag.empty()) job.etag = transfer->answer().etag;
@@ -306,9 +307,11 @@ void Reactor::Decide(const Job& job, const Transfer& ended, const Verdict& verdi
 void Reactor::Refuse(const Job& job, const Transfer& ended, const Verdict& verdict) {
   const RemoteObject& object = job->fetch->object();
   const ObjectAddress& address = *ended.request().address;
-  if (object.addresses->Refused(object.number, address)) {
-    return Retry(job, ended, verdict.reason);
-  }
+  // An address that was refused and comes again has nothing newer after it.
+  const bool is_same = job->refused != nullptr && job->refused->IsSameAs(address);
+  job->refused = ended.request().address;
+  const bool is_due = object.addresses->Refused(object.number, address);
+  if (is_due && !is_same) return Retry(job, ended, verdict.reason);
   if (++job->num_refused < kMaxRefused) {
     ++counters_.num_retries;
     return queue_.Add(job);

@@ -17,6 +17,11 @@ struct ObjectAddress {
   double renew_at = 0;
   std::string ca_file = {};  // certificates to trust; empty: those that libcurl knows
   std::string remedy = {};   // ends the message if the store refuses the address
+
+  // True if a store cannot tell the two apart.
+  bool IsSameAs(const ObjectAddress& other) const {
+    return url == other.url && headers == other.headers;
+  }
 };
 
 // Gives addresses of objects, by number. Thread-safe.

@@ -392,7 +392,7 @@ InFlightBatch& OpenKeyed(BatchRing& ring, JaggedMemory& memory, int64_t num_rows
       fields[i].columns.push_back({.offsets = slabs[i] + column * (num_rows + 1)});
     }
     fields[i].is_keyed = true;
-    fields[i].items = memory.BeginKeyed(0, num_columns, num_rows);
+    fields[i].memory = &memory;
   }
   fields[1].weighs = 0;
   return ring.Open({}, num_rows, 2 * num_columns * num_rows, std::move(fields));
@@ -516,6 +516,38 @@ TEST_CASE("weights that do not have the lengths of their values fail") {
     CHECK(error->kind() == ErrorKind::kListLength);
     CHECK(
         testing::Mentions(*error, "3 weights for 2 values of 'ids', row 6 of the batch"));
+  }
+}
+
+TEST_CASE("a column that cannot be joined is named, whichever thread joins it") {
+  const auto pool = SinkPool::Make(1 << 20, 1 << 20);
+  JaggedMemory memory({3.0, 3.0}, 1 << 20, pool);
+  for (const bool last_is_long : {true, false}) {
+    BatchRing ring(1, 1);
+    std::array<std::array<int64_t, 22>, 2> slabs;
+    InFlightBatch& batch =
+        OpenKeyed(ring, memory, 10, 2, {slabs[0].data(), slabs[1].data()});
+    const auto bring = [&](int64_t field, int64_t column, bool is_long) {
+      int64_t* offsets = slabs[static_cast<size_t>(field)].data() + column * 11;
+      JaggedPart part = PartOf(*pool, 0, 10, 2, offsets);
+      if (is_long) part.items.num_items.front() += int64_t{1} << 31;
+      CHECK_NOTHROW(batch.AddPart(field, column, std::move(part),
+                                  column == 0 ? "first" : "second"));
+      ring.CountDown(batch, 10);
+    };
+    // The second column waits for the first, so what brings the first joins both.
+    for (const int64_t field : {0, 1}) {
+      bring(field, 1, last_is_long);
+      bring(field, 0, !last_is_long);
+    }
+    for (int i = 0; i < 2; ++i) {
+      const auto error = Caught([&] { ring.Take(kNoWait); });
+      REQUIRE(error);
+      CHECK(error->kind() == ErrorKind::kListLength);
+      CHECK(
+          testing::Mentions(*error, last_is_long ? "column 'second'" : "column 'first'"));
+      CHECK(testing::Mentions(*error, "longer than an int32 holds: 2147483650"));
+    }
   }
 }
 

@@ -7,7 +7,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "caught.h"
@@ -67,7 +69,7 @@ bool IsFrom(std::span<const uint8_t> view, int64_t begin, const Bytes& bytes) {
 
 // Loads the bytes after the view, which have no meaning.
 bool HasPadding(std::span<const uint8_t> view, const ScratchBuffer& memory) {
-  Bytes loaded(static_cast<size_t>(ReadAhead::kPaddingBytes));
+  Bytes loaded(static_cast<size_t>(kPaddingBytes));
   std::memcpy(loaded.data(), view.data() + view.size(), loaded.size());
   return view.data() >= memory.data() &&
          view.data() + view.size() + loaded.size() <= memory.data() + memory.capacity();
@@ -126,6 +128,64 @@ TEST_CASE("views in any order are the file's bytes, with room after them") {
       setting.read_ahead.Use(memory);
     }
   }
+}
+
+// A file with some stretches of 1,000 bytes that it lends, with padding, until they are
+// given back.
+class LendingFile : public Source {
+ public:
+  explicit LendingFile(Bytes bytes) : Source("lent"), bytes_(std::move(bytes)) {
+    Identify({.num_bytes = std::ssize(bytes_)}, {});
+  }
+
+  void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override {
+    std::copy_n(bytes_.data() + offset, num_bytes, out);
+  }
+  std::shared_ptr<const uint8_t> Borrow(const ByteRange& range) const override {
+    const int64_t number = range.offset / 1000;
+    if (number % 3 == 0 || range.end() > (number + 1) * 1000) return nullptr;
+    const auto copy =
+        std::make_shared<Bytes>(static_cast<size_t>(range.num_bytes + kPaddingBytes));
+    ReadAt(range.offset, range.num_bytes, copy->data());
+    ++num_lent;
+    return {copy, copy->data()};
+  }
+
+  mutable int64_t num_lent = 0;
+
+ private:
+  const Bytes bytes_;
+};
+
+TEST_CASE("views of bytes that the file lends are the file's too, each counted once") {
+  constexpr int64_t kFileBytes = 50'000;
+  Draws draws(9);
+  const Bytes bytes = testing::RandomBytes(draws, kFileBytes);
+  const LendingFile file(bytes);
+  ScratchBuffer memory;
+  TaskCosts costs;
+  for (int pass = 0; pass < 50; ++pass) {
+    ReadAhead read_ahead(&file);
+    read_ahead.Use(&memory);
+    read_ahead.CountIn(&costs);
+    costs = {};
+    for (int64_t offset = 0; offset < kFileBytes;) {
+      const int64_t left = kFileBytes - offset;
+      const int64_t num_bytes = std::min(left, draws.Between(1, 700));
+      const int64_t ahead_end = offset + std::min(left, draws.Between(1, 900));
+      const auto view = read_ahead.View({offset, num_bytes}, ahead_end);
+      REQUIRE(IsFrom(view, offset, bytes));
+      REQUIRE(IsFrom(read_ahead.HeldFrom(offset), offset, bytes));
+      Bytes padding(static_cast<size_t>(kPaddingBytes));
+      std::memcpy(padding.data(), view.data() + view.size(), padding.size());
+      // On from within the view, as a page goes on after its header.
+      offset += draws.Between(1, num_bytes);
+    }
+    CHECK(costs.bytes_read >= kFileBytes);
+    // Bytes that were lent are read again if what comes after them is not.
+    CHECK(costs.bytes_read < 2 * kFileBytes);
+  }
+  CHECK(file.num_lent > 100);
 }
 
 TEST_CASE("a view that fills its memory to the last byte has room after it") {

@@ -40,9 +40,10 @@ std::shared_ptr<const ObjectAddress> Addresses::Find(int64_t /*object*/) {
 bool Addresses::Refused(int64_t /*object*/, const ObjectAddress& address) {
   const std::lock_guard lock(mutex_);
   ++num_refused_;
-  if (address_ == nullptr || address_->url != address.url) return false;
-  if (next_ != nullptr) address_ = std::exchange(next_, nullptr);
-  return false;
+  if (address_ != nullptr && address_->url == address.url && next_ != nullptr) {
+    address_ = std::exchange(next_, nullptr);
+  }
+  return address.renew_at > 0;  // long past
 }
 
 std::string Addresses::Failure(int64_t /*object*/) const {

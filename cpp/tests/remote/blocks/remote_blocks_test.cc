@@ -196,6 +196,49 @@ TEST_CASE("blocks stay until the last rows of a step are read") {
   CHECK(setting.origin->num_alive() == 0);
 }
 
+TEST_CASE("bytes that are borrowed stay, and count, as long as they are held") {
+  const Setting setting;
+  auto handles = setting.Open({});
+  setting.Ask(setting.Want({}));
+  auto borrowed = setting.table->Borrow(0, {310, 50});  // waits for the fetch
+  REQUIRE(borrowed != nullptr);
+  handles.clear();
+  CHECK(setting.origin->num_alive() == 1);
+  CHECK(setting.table->totals().held_bytes == 3 * kNumColumns * kBlockBytes);
+  for (int64_t i = 0; i < 50 + kPaddingBytes; ++i) {
+    REQUIRE(borrowed.get()[i] == ByteAt(310 + i));
+  }
+  borrowed.reset();
+  CHECK(setting.origin->num_alive() == 0);
+  CHECK(setting.table->totals().held_bytes == 0);
+}
+
+TEST_CASE("only what lies within one block that stays is borrowed") {
+  const Setting setting;
+  const auto handles = setting.Open({});
+  CHECK(setting.table->Borrow(0, {0, 10}) == nullptr);  // no block
+  const auto blocks = setting.Want({});
+  CHECK(setting.table->Borrow(0, {0, 10}) == nullptr);  // not asked for
+  setting.Ask(blocks);
+  CHECK(setting.table->Borrow(0, {50, 51}) == nullptr);  // of two blocks
+  CHECK(setting.table->Borrow(1, {50, 10}) == nullptr);  // of another file
+  CHECK(setting.table->Borrow(0, {50, 50}) != nullptr);
+  CHECK(setting.table->Borrow(0, {800, 100}) != nullptr);  // up to the fetch's end
+  setting.table->DropWhenPassed({}, blocks);
+  CHECK(setting.table->Borrow(0, {50, 50}) == nullptr);
+}
+
+TEST_CASE("bytes before some that are still to be written are not borrowed") {
+  const Setting setting;
+  const auto handles = setting.Open({});
+  setting.Ask(setting.Want({}));
+  const std::shared_ptr<Fetch> fetch = setting.origin->started[0].lock();
+  fetch->Prepare();
+  fetch->Arrive(100 + kPaddingBytes - 1);
+  CHECK(setting.table->Borrow(0, {20, 80}) == nullptr);
+  CHECK(setting.table->Borrow(0, {20, 79}) != nullptr);
+}
+
 TEST_CASE("the end of a fetch tells nothing of blocks that were asked for again") {
   const Setting setting;
   const StepPlace first{.begin = 0};

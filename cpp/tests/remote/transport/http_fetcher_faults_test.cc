@@ -472,6 +472,24 @@ TEST_CASE("a refused address is replaced twice, and then is an error") {
   }
 }
 
+TEST_CASE("an address that has ended and comes again is tried no oftener") {
+  const Origin origin(kObjectBytes, [](const Origin&, const Request&) {
+    return Origin::Status(403, {}, "<Code>AuthenticationFailed</Code>");
+  });
+  FetchOptions options = QuickOptions();
+  options.max_tries = 10;
+  HttpFetcher fetcher(options);
+  const auto addresses = std::make_shared<Addresses>(
+      ObjectAddress{.url = origin.url("/?se=2020-01-01"), .renew_at = 1});
+  const auto fetch = FetchOf(origin, kRange, addresses);
+  fetcher.Start(fetch);
+  const auto error = Caught([&] { Bytes(*fetch); });
+  REQUIRE(error);
+  CHECK(Mentions(*error, "refuses access"));
+  CHECK(Mentions(*error, "AuthenticationFailed"));
+  CHECK(origin.num_requests() == 4);
+}
+
 TEST_CASE("faults at random end in the right bytes") {
   const auto script = [](const Origin& origin, const Request& request) {
     Reply reply = origin.Right(request);
