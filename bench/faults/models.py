@@ -20,15 +20,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from report.tables import markdown
 
-_MODEL = Path(__file__).resolve().parents[2] / "cpp" / "models" / "reader.pml"
+_MODELS = Path(__file__).resolve().parents[2] / "cpp" / "models"
 # A limit that Spin reports when it is reached.
 _MAX_DEPTH = 1_000_000
 _SMALLEST = "THREADS=2 SLICES=3 ROOM=1 ENOUGH=1 COLUMNS=1 FAILS STOPS"
 
 
 class Case(NamedTuple):
-    """Options of the model, and the fault that is planted in it; 0 for none."""
+    """A model, its options, and the fault that is planted in it; 0 for none."""
 
+    model: str
     options: str
     plant: int = 0
 
@@ -41,25 +42,29 @@ class Outcome(NamedTuple):
 
 
 QUICK = [
-    Case(_SMALLEST),
-    Case("THREADS=2 SLICES=2 COLUMNS=2 ROOM=2 ENOUGH=1 LENT"),
-    Case("THREADS=2 SLICES=2 COLUMNS=1 ROOM=2 ENOUGH=1 SPANNING FAILS"),
-    Case("THREADS=2 SLICES=3 COLUMNS=2 ROOM=1 ENOUGH=1", 1),
-    Case(_SMALLEST, 2),
-    Case("THREADS=2 SLICES=3 COLUMNS=2 ROOM=1 ENOUGH=1", 3),
-    Case("THREADS=1 SLICES=3 COLUMNS=1 ROOM=1 ENOUGH=1 STOPS", 4),
-    Case("THREADS=1 SLICES=3 COLUMNS=2 ROOM=1 ENOUGH=1", 5),
-    Case("THREADS=2 SLICES=3 COLUMNS=1 ROOM=2 ENOUGH=1 FAILS", 6),
-    Case("THREADS=2 SLICES=3 COLUMNS=2 ROOM=1 ENOUGH=2", 7),
+    Case("reader", _SMALLEST),
+    Case("reader", "THREADS=2 SLICES=2 COLUMNS=2 ROOM=2 ENOUGH=1 LENT"),
+    Case("reader", "THREADS=2 SLICES=2 COLUMNS=1 ROOM=2 ENOUGH=1 SPANNING FAILS"),
+    Case("cursor", "THREADS=2 POSITIONS=5 WORLD=2 RANK=1"),
+    Case("reader", "THREADS=2 SLICES=3 COLUMNS=2 ROOM=1 ENOUGH=1", 1),
+    Case("reader", _SMALLEST, 2),
+    Case("reader", "THREADS=2 SLICES=3 COLUMNS=2 ROOM=1 ENOUGH=1", 3),
+    Case("reader", "THREADS=1 SLICES=3 COLUMNS=1 ROOM=1 ENOUGH=1 STOPS", 4),
+    Case("reader", "THREADS=1 SLICES=3 COLUMNS=2 ROOM=1 ENOUGH=1", 5),
+    Case("reader", "THREADS=2 SLICES=3 COLUMNS=1 ROOM=2 ENOUGH=1 FAILS", 6),
+    Case("reader", "THREADS=2 SLICES=3 COLUMNS=2 ROOM=1 ENOUGH=2", 7),
+    Case("cursor", "THREADS=2 POSITIONS=5 WORLD=2 RANK=1", 1),
 ]
 FULL = [
     *QUICK,
-    Case("THREADS=2 SLICES=3 COLUMNS=2 ROOM=2 ENOUGH=1 FAILS STOPS"),
-    Case("THREADS=2 SLICES=3 COLUMNS=2 ROOM=2 ENOUGH=2 LENT FAILS STOPS"),
-    Case("THREADS=2 SLICES=3 COLUMNS=2 ROOM=3 ENOUGH=1 SPANNING FAILS STOPS"),
-    Case("THREADS=2 SLICES=5 COLUMNS=1 ROOM=3 ENOUGH=2 FAILS STOPS"),
-    Case("THREADS=3 SLICES=3 COLUMNS=1 ROOM=2 ENOUGH=1 FAILS"),
-    Case("THREADS=3 SLICES=3 COLUMNS=1 ROOM=2 ENOUGH=1 LENT STOPS"),
+    Case("reader", "THREADS=2 SLICES=3 COLUMNS=2 ROOM=2 ENOUGH=1 FAILS STOPS"),
+    Case("reader", "THREADS=2 SLICES=3 COLUMNS=2 ROOM=2 ENOUGH=2 LENT FAILS STOPS"),
+    Case("reader", "THREADS=2 SLICES=3 COLUMNS=2 ROOM=3 ENOUGH=1 SPANNING FAILS STOPS"),
+    Case("reader", "THREADS=2 SLICES=5 COLUMNS=1 ROOM=3 ENOUGH=2 FAILS STOPS"),
+    Case("reader", "THREADS=3 SLICES=3 COLUMNS=1 ROOM=2 ENOUGH=1 FAILS"),
+    Case("reader", "THREADS=3 SLICES=3 COLUMNS=1 ROOM=2 ENOUGH=1 LENT STOPS"),
+    Case("cursor", "THREADS=3 POSITIONS=10 WORLD=3 RANK=2"),
+    Case("cursor", "THREADS=4 POSITIONS=6 WORLD=1 RANK=0"),
 ]
 
 
@@ -69,6 +74,7 @@ def check(case: Case) -> Outcome:
     Raises:
         RuntimeError: Spin could not check all of them.
     """
+    model = _MODELS / f"{case.model}.pml"
     defines = [f"-D{option}" for option in (*case.options.split(), f"PLANT={case.plant}")]
     with tempfile.TemporaryDirectory() as folder:
 
@@ -78,7 +84,7 @@ def check(case: Case) -> Outcome:
                 raise RuntimeError(f"{command[0]} failed: {done.stdout}{done.stderr}")
             return done.stdout
 
-        run("spin", "-a", *defines, str(_MODEL))
+        run("spin", "-a", *defines, str(model))
         run("cc", "-O2", "-w", "-DSAFETY", "-DCOLLAPSE", "-o", "pan", "pan.c")
         said = run("./pan", f"-m{_MAX_DEPTH}")
     states = re.search(r"(\d+) states, stored", said)
@@ -94,14 +100,17 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", choices=["reader", "cursor"], help="the cases of one model")
     arguments = parser.parse_args()
     rows, is_good = [], True
     for case in QUICK if arguments.quick else FULL:
+        if arguments.only not in (None, case.model):
+            continue
         found = check(case)
         is_good &= (found.errors > 0) == (case.plant > 0)
         planted = str(case.plant) if case.plant else ""
-        rows.append([case.options, planted, f"{found.states:,}", str(found.errors)])
-    print(markdown(["case", "planted fault", "states", "errors"], rows))
+        rows.append([case.model, case.options, planted, f"{found.states:,}", str(found.errors)])
+    print(markdown(["model", "case", "planted fault", "states", "errors"], rows))
     print("all as it must be" if is_good else "a case has an error, or a planted fault has none")
     return 0 if is_good else 1
 

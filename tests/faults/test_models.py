@@ -1,4 +1,4 @@
-"""The model of how threads meet has no error, and finds the faults that are planted in it."""
+"""The models of how threads meet have no error, and find the faults that are planted in them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from tests.fixtures.tree import ROOT, completed
 
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("spin") is None, reason="spin is not installed")
-def test_every_interleaving_is_right() -> None:
+@pytest.mark.parametrize("model", ["cursor", "reader"])
+def test_every_interleaving_is_right(model: str) -> None:
     program = ROOT / "bench" / "faults" / "models.py"
-    done = completed(program, "--quick")
+    done = completed(program, "--quick", "--only", model)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all as it must be" in done.stdout

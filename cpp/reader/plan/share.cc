@@ -11,8 +11,16 @@ namespace torchparquet {
 
 namespace {
 
-int64_t NumTurns(const Share& share) {
-  return share.order == nullptr ? 0 : CeilDivide(share.order->size(), share.world_size);
+// Positions of the order, with those that fill up its last turn.
+int64_t NumTurnPositions(const Share& share) {
+  const int64_t size = share.order == nullptr ? 0 : share.order->size();
+  return CeilDivide(size, share.world_size) * share.world_size;
+}
+
+ChunkCursor CursorOf(const Share& share) {
+  if (share.claims != nullptr) return ChunkCursor(share.claims);
+  return {NumTurnPositions(share) + std::ssize(share.chunks) * share.world_size,
+          share.rank, share.world_size};
 }
 
 void Refuse(const std::string& message) {
@@ -90,10 +98,7 @@ Chunk EpochOrder::At(int64_t position) const {
 }
 
 int64_t CheckShare(const Share& share, const std::function<void(const Chunk&)>& check) {
-  if (share.world_size < 1 || share.rank < 0 || share.rank >= share.world_size) {
-    Refuse("rank must be in [0, world_size): rank " + std::to_string(share.rank) +
-           ", world_size " + std::to_string(share.world_size));
-  }
+  CheckRank(share.rank, share.world_size);
   if (share.dealt_rows < 0 || share.skipped_rows < 0) {
     Refuse("a share keeps or skips fewer than 0 rows");
   }
@@ -126,37 +131,23 @@ int64_t NumRows(const Share& share) {
 
 ChunkWalk::ChunkWalk(const Share* share)
     : share_(share),
-      num_turns_(NumTurns(*share)),
+      cursor_(CursorOf(*share)),
       dealt_left_(share->dealt_rows),
       skipped_left_(share->skipped_rows) {}
 
-bool ChunkWalk::AllClaimed() const {
-  const Claims* claims = share_->claims.get();
-  if (claims == nullptr) return next_ == num_turns_ + std::ssize(share_->chunks);
-  // In this order: none is added after the end.
-  return claims->have_ended() && next_ >= claims->size();
-}
-
-// The next chunk, perhaps without rows.
-std::optional<Chunk> ChunkWalk::Claim() {
-  if (share_->claims != nullptr) {
-    const auto position = share_->claims->At(next_);
-    if (!position) return std::nullopt;
-    ++next_;
-    return Dealt(*position);
+// The next chunk, cut where the rows that the share keeps of those dealt to it end.
+std::optional<Chunk> ChunkWalk::Claimed() {
+  const auto position = cursor_.Claim();
+  if (!position) return std::nullopt;
+  if (share_->order == nullptr || *position >= share_->order->size()) {
+    const int64_t further = *position - NumTurnPositions(*share_);
+    // The last turn of the order may not reach the rank.
+    if (further < 0) return Chunk();
+    return share_->chunks[static_cast<size_t>(further / share_->world_size)];
   }
-  if (AllClaimed()) return std::nullopt;
-  const int64_t number = next_++;
-  if (number < num_turns_) return Dealt(number * share_->world_size + share_->rank);
-  return share_->chunks[static_cast<size_t>(number - num_turns_)];
-}
-
-// The chunk at a position of the order, cut where the rows that the share keeps of those
-// dealt to it end. The last turn may not reach the rank.
-Chunk ChunkWalk::Dealt(int64_t position) {
   // The other chunks dealt to the share are no longer its own.
-  if (dealt_left_ == 0 || position >= share_->order->size()) return {};
-  Chunk chunk = share_->order->At(position);
+  if (dealt_left_ == 0) return Chunk();
+  Chunk chunk = share_->order->At(*position);
   chunk.rows.num_rows = std::min(chunk.rows.num_rows, dealt_left_);
   dealt_left_ -= chunk.rows.num_rows;
   return chunk;
@@ -168,7 +159,7 @@ std::optional<Chunk> ChunkWalk::Next() {
 
 std::optional<Chunk> ChunkWalk::Next(int64_t max_rows) {
   while (!rest_) {
-    rest_ = Claim();
+    rest_ = Claimed();
     if (!rest_) return std::nullopt;
     const int64_t skipped = std::min(rest_->rows.num_rows, skipped_left_);
     skipped_left_ -= skipped;

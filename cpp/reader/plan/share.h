@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "columns/column_reader.h"
-#include "reader/plan/claims.h"
+#include "reader/plan/chunk_cursor.h"
 
 namespace torchparquet {
 
@@ -69,8 +69,8 @@ struct Window {
   }
 };
 
-// One rank's part of an epoch: the positions of the order with `position % world_size ==
-// rank`, and what a policy moves there from other ranks' parts or repeats.
+// One rank's part of an epoch: what a cursor hands out of the order, and what a policy
+// moves there from other ranks' parts or repeats.
 struct Share {
   int64_t rank = 0;
   int64_t world_size = 1;
@@ -78,7 +78,8 @@ struct Share {
   // Rows that the share keeps of the chunks dealt to it: the first ones. Chunks after
   // those need not be of the row groups.
   int64_t dealt_rows = std::numeric_limits<int64_t>::max();
-  // Chunks after those.
+  // Chunks after those. They stand after the order, where the remainder of a position
+  // is the rank too.
   std::vector<Chunk> chunks = {};
   int64_t skipped_rows = 0;          // the first ones, which were delivered before
   std::vector<Window> windows = {};  // of all other rows; none: rows stand as in files
@@ -97,8 +98,8 @@ int64_t CheckShare(const Share& share,
 // Rows that the share delivers. Of claims, those of the whole order.
 int64_t NumRows(const Share& share);
 
-// The cursor of a share: walks its chunks that have rows, cut as the share delivers them,
-// ascending or in the order of claims. One thread at a time.
+// Walks the chunks of a share that have rows, cut as the share delivers them, in the
+// order in which the cursor hands them out. One thread at a time.
 class ChunkWalk {
  public:
   explicit ChunkWalk(const Share* share);
@@ -108,16 +109,13 @@ class ChunkWalk {
   std::optional<Chunk> Next();
   // The same, cut to at most so many rows; the rest comes next.
   std::optional<Chunk> Next(int64_t max_rows);
-  bool has_ended() const { return !rest_ && AllClaimed(); }
+  bool has_ended() const { return !rest_ && cursor_.has_ended(); }
 
  private:
-  bool AllClaimed() const;
-  std::optional<Chunk> Claim();
-  Chunk Dealt(int64_t position);
+  std::optional<Chunk> Claimed();
 
   const Share* share_;
-  const int64_t num_turns_;  // of the order, in each of which a rank has a position
-  int64_t next_ = 0;  // the number of a turn, then of a further chunk; or of a claim
+  ChunkCursor cursor_;
   int64_t dealt_left_;
   int64_t skipped_left_;
   std::optional<Chunk> rest_;  // of a chunk that was cut
