@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import string
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from tests.fixtures.texts import (
@@ -24,7 +26,7 @@ from tests.fixtures.texts import (
     tiktoken_encoding,
     write_texts,
 )
-from torchparquet import Column, NullValueError, Pack, ParquetDataset
+from torchparquet import Column, NullValueError, Pack, ParquetDataset, Ranks, mix
 
 TEXTS = [row_group for row_groups in FILES for row_group in row_groups]
 
@@ -139,7 +141,7 @@ def test_selected_texts_alone_are_tokenised(tmp_path: Path, options: dict[str, A
 def test_row_groups_and_slices_cut_each_other_anywhere(tmp_path: Path) -> None:
     """A row group has several slices of texts, and a slice several row groups."""
     long = ["y" * 300_000 + str(row) for row in range(12)]
-    write_texts(tmp_path / "data", [[long, ["a"], ["b", "c"], [""], long[:5], ["d"]]])
+    write_texts(tmp_path / "data", [[[], long, ["a"], ["b", "c"], [], [""], long[:5], ["d"]]])
     tokenizer = Bytes(step=1000)
     pack = Pack("text", 64, separator=7, tokenizer=tokenizer, token_cache=tmp_path / "tokens")
     dataset = ParquetDataset(tmp_path / "data", batch_size=4, pack=pack, num_threads=1)
@@ -149,6 +151,40 @@ def test_row_groups_and_slices_cut_each_other_anywhere(tmp_path: Path) -> None:
     (file,) = (tmp_path / "tokens").iterdir()
     footer = pq.read_metadata(file)
     assert [footer.row_group(at).num_rows for at in range(6)] == [12, 1, 2, 1, 5, 1]
+
+
+def test_texts_of_even_dynamic_and_of_a_mix(tmp_path: Path) -> None:
+    write_texts(tmp_path / "data")
+    pack = Pack("text", 8, tokenizer=Bytes(), token_cache=tmp_path / "tokens")
+    expected = sequences([[list(t.encode()) for t in one] for one in TEXTS], pack, None)
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    world: Any = {"ranks": Ranks(store=store), "rank": 0, "world_size": 1}
+    dataset = ParquetDataset(tmp_path / "data", batch_size=3, pack=pack, even="dynamic", **world)
+    assert rows_of(dataset) == expected
+    sources = [ParquetDataset(tmp_path / "data", batch_size=1, pack=pack) for _ in range(2)]
+    mixed = rows_of(mix(sources, weights=[1, 1], seed=0))
+    assert {tuple(row) for row in mixed} == {tuple(row) for row in expected}
+
+
+def test_the_numbers_of_sequences_are_kept_beside_the_manifest(tmp_path: Path) -> None:
+    write_texts(tmp_path / "data")
+    cache = tmp_path / "cache"
+    pack = Pack("text", 8, "split", tokenizer=Bytes(), token_cache=tmp_path / "tokens")
+    for _ in range(2):
+        dataset = ParquetDataset(tmp_path / "data", batch_size=1, pack=pack, manifest_cache=cache)
+        assert len(list(tmp_path.glob("cache.tokens.*.lengths"))) == 1
+        assert len(dataset) == len(
+            sequences([[list(t.encode()) for t in one] for one in TEXTS], pack, None)
+        )
+
+
+def test_a_folder_that_is_read_is_refused(tmp_path: Path) -> None:
+    write_texts(tmp_path / "data/more")
+    for name, is_wrong in ((".tokens", False), ("more", True), ("", True)):
+        pack = Pack("text", 8, tokenizer=Bytes(), token_cache=tmp_path / "data" / name)
+        with pytest.raises(ValueError, match="would be read") if is_wrong else nullcontext():
+            for _ in range(2):
+                ParquetDataset(tmp_path / "data", batch_size=1, pack=pack)
 
 
 def test_a_huge_document(tmp_path: Path) -> None:

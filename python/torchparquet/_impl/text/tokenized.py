@@ -49,6 +49,7 @@ def tokenized(
     folder: str | os.PathLike[str] | None,
 ) -> TokenSource:
     """Return token files of the selected rows; make those that are not there yet."""
+    path = None if folder is None else _checked_folder(folder, manifest, keys)
     (field,) = resolve_columns(columns, manifest, nulls, pack)
     tokenizer = tokenizer_of(
         pack.tokenizer,
@@ -61,10 +62,11 @@ def tokenized(
     told = json.dumps([_FORMAT, tokenizer.key, replace(field, name="").identity])
     writer = TokenWriter(TextReader(streams), tokenizer)
     try:
-        if folder is None:
+        if path is None:
             files = _in_memory(manifest, writer, reading)
         else:
-            files = _in_folder(manifest, writer, _made(folder, keys), _Key(told, field.sources[0]))
+            path.mkdir(parents=True, exist_ok=True)
+            files = _in_folder(manifest, writer, path, _Key(told, field.sources[0]))
     finally:
         streams.forget()
     num_rows = manifest.row_group_num_rows
@@ -94,8 +96,10 @@ def _separator(pack: Pack, tokenizer: Tokenizer) -> Any:
     return number
 
 
-def _made(folder: str | os.PathLike[str], keys: FileKeys | None) -> Path:
-    """Return the folder of token files, which is there."""
+def _checked_folder(
+    folder: str | os.PathLike[str], manifest: Manifest, keys: FileKeys | None
+) -> Path:
+    """Return the folder of token files."""
     text = checked_path(folder, "token_cache")
     if is_remote_url(text):
         raise ValueError(f"token_cache must be a folder on disk, got {without_credentials(text)!r}")
@@ -105,7 +109,13 @@ def _made(folder: str | os.PathLike[str], keys: FileKeys | None) -> Path:
             f"encrypted texts as plain tokens; got {text!r}"
         )
     path = Path(text).absolute()
-    path.mkdir(parents=True, exist_ok=True)
+    within = next((file for file in manifest.files if file.startswith(f"{path}{os.sep}")), None)
+    if within is not None:
+        raise ValueError(
+            "token_cache must not be below a directory that is read, because its files would be "
+            "read as texts; name another folder, or one whose name begins with a dot: "
+            f"{within!r}"
+        )
     return path
 
 
