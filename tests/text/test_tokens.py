@@ -380,6 +380,17 @@ def test_tokens_that_do_not_fit_memory_need_a_folder(tmp_path: Path) -> None:
     assert len(ParquetDataset(tmp_path / "data", pack=pack, **options)) == 10_000
 
 
+def test_long_texts_side_by_side_are_read_in_smaller_slices(tmp_path: Path) -> None:
+    texts = ["short"] * 700 + [letter * 20_000 for letter in string.ascii_letters] + ["short"] * 90
+    write_texts(tmp_path / "data", [[texts[:710], texts[710:]]])
+    tokenizer = Bytes(step=1000)
+    pack = Pack("text", 64, tokenizer=tokenizer, token_cache=tmp_path / "tokens")
+    dataset = ParquetDataset(tmp_path / "data", batch_size=1, pack=pack, max_memory="512KiB")
+    assert tokenizer.texts == texts
+    tokens = [list(text.encode()[::1000]) for text in texts]
+    assert rows_of(dataset) == sequences([tokens[:710], tokens[710:]], pack, None)
+
+
 def test_unknown_tokens_are_named(tmp_path: Path) -> None:
     write_texts(tmp_path / "data")
     for tokenizer in (hugging_face(), tiktoken_encoding()):

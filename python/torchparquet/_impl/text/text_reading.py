@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.files.manifest import Manifest
@@ -17,6 +18,9 @@ from torchparquet.jagged import Jagged
 
 # For each thread of the tokenizer, so that all have some documents; a few slices are in memory.
 _SLICE_BYTES, _MOST_BYTES, _SLICE_ROWS = 512 << 10, 8 << 20, 1 << 11
+_FEWER = 8  # times fewer rows, for texts that do not fit the memory
+
+_Numbers: TypeAlias = NDArray[np.int64]
 
 
 class Slice(NamedTuple):
@@ -44,17 +48,36 @@ class TextReader:
         return self._streams.manifest
 
     def slices(self, file: int) -> Iterator[Slice]:
-        """Read the texts of a file."""
+        """Read the texts of a file, in smaller slices if its long texts are side by side."""
+        slice_rows, begin = self._slice_rows, 0
+        while True:
+            try:
+                for found in self._slices(file, slice_rows, begin):
+                    begin += len(found.texts)
+                    yield found
+            except MemoryError:
+                if slice_rows == 1:
+                    raise
+                slice_rows = max(1, slice_rows // _FEWER)
+            else:
+                return
+
+    def _slices(self, file: int, slice_rows: int, begin: int) -> Iterator[Slice]:
+        """Read the texts of a file from a row on."""
         manifest = self.manifest
         num_rows = np.where(manifest.row_group_file == file, manifest.row_group_num_rows, 0)
         row_groups = np.flatnonzero(num_rows)
         ends = np.cumsum(num_rows[row_groups])
-        plan = EpochPlan(num_rows, PlanOptions(batch_size=self._slice_rows))
-        begin = 0
+        plan = EpochPlan(num_rows, PlanOptions(batch_size=slice_rows))
+        num_read = 0
         with closing(self._streams.open([plan.share(0)], 1)) as stream:
             for batch in stream:
                 column = batch[self._field.name]
-                end = begin + len(column)
+                end = num_read + len(column)
+                column = column[max(begin - num_read, 0) :]
+                num_read = end
+                if end <= begin:
+                    continue
                 is_within = (ends > begin) & (ends - num_rows[row_groups] < end)
                 parts, first = [], begin
                 for last in ends[is_within].tolist():
@@ -63,9 +86,7 @@ class TextReader:
                 yield Slice(self._texts(column, row_groups, ends, begin), parts)
                 begin = end
 
-    def _texts(
-        self, column: Jagged, row_groups: np.ndarray, ends: np.ndarray, begin: int
-    ) -> list[str]:
+    def _texts(self, column: Jagged, row_groups: _Numbers, ends: _Numbers, begin: int) -> list[str]:
         try:
             return column.to_str()
         except UnicodeDecodeError:
