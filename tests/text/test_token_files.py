@@ -24,7 +24,7 @@ from tests.fixtures.texts import (
 from torchparquet import CorruptFileError, Pack, ParquetDataset
 
 MANY = [[[f"file {file} text {row}" for row in range(40)]] for file in range(6)]
-# Tokenises by bytes, writes what it tokenises to a file, and is killed after so many slices.
+# Tokenises by bytes, writes what it tokenises to a file, and is killed after so many portions.
 PROGRAM = """
 import os, signal, sys
 from torchparquet import Pack, ParquetDataset

@@ -138,8 +138,8 @@ def test_selected_texts_alone_are_tokenised(tmp_path: Path, options: dict[str, A
     assert rows_of(found) == sequences(documents, pack, 1)
 
 
-def test_row_groups_and_slices_cut_each_other_anywhere(tmp_path: Path) -> None:
-    """A row group has several slices of texts, and a slice several row groups."""
+def test_row_groups_and_portions_cut_each_other_anywhere(tmp_path: Path) -> None:
+    """A row group has several portions of texts, and a portion several row groups."""
     long = ["y" * 300_000 + str(row) for row in range(12)]
     write_texts(tmp_path / "data", [[[], long, ["a"], ["b", "c"], [], [""], long[:5], ["d"]]])
     tokenizer = Bytes(step=1000)
@@ -380,7 +380,7 @@ def test_tokens_that_do_not_fit_memory_need_a_folder(tmp_path: Path) -> None:
     assert len(ParquetDataset(tmp_path / "data", pack=pack, **options)) == 10_000
 
 
-def test_long_texts_side_by_side_are_read_in_smaller_slices(tmp_path: Path) -> None:
+def test_long_texts_side_by_side_are_read_in_smaller_portions(tmp_path: Path) -> None:
     texts = ["short"] * 700 + [letter * 20_000 for letter in string.ascii_letters] + ["short"] * 90
     write_texts(tmp_path / "data", [[texts[:710], texts[710:]]])
     tokenizer = Bytes(step=1000)

@@ -1,4 +1,4 @@
-"""Reads texts of a file in slices, decoded ahead by the native reader."""
+"""Reads texts of a file in portions, decoded ahead by the native reader."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet.jagged import Jagged
 
-# For each thread of the tokenizer, so that all have some documents; a few slices are in memory.
-_SLICE_BYTES, _MOST_BYTES, _SLICE_ROWS = 512 << 10, 8 << 20, 1 << 11
+# For each thread of the tokenizer, so that all have some documents; a few portions are in memory.
+_PORTION_BYTES, _MOST_BYTES, _PORTION_ROWS = 512 << 10, 8 << 20, 1 << 11
 _FEWER = 8  # times fewer rows, for texts that do not fit the memory
 
 _Numbers: TypeAlias = NDArray[np.int64]
 
 
-class Slice(NamedTuple):
+class Portion(NamedTuple):
     """Consecutive texts of a file."""
 
     texts: list[str]
-    # The slice's rows of each row group, and whether they end it.
+    # The portion's rows of each row group, and whether they end it.
     parts: list[tuple[int, bool]]
 
 
@@ -39,36 +39,36 @@ class TextReader:
         self._streams = streams
         (self._field,) = streams.fields
         mean_bytes = max(1.0, self._field.row_bytes)
-        slice_bytes = min(_MOST_BYTES, _SLICE_BYTES * streams.options.threads_per_worker(1))
-        self._slice_rows = max(1, min(_SLICE_ROWS, int(slice_bytes / mean_bytes)))
+        portion_bytes = min(_MOST_BYTES, _PORTION_BYTES * streams.options.threads_per_worker(1))
+        self._portion_rows = max(1, min(_PORTION_ROWS, int(portion_bytes / mean_bytes)))
 
     @property
     def manifest(self) -> Manifest:
         """The files."""
         return self._streams.manifest
 
-    def slices(self, file: int) -> Iterator[Slice]:
-        """Read the texts of a file, in smaller slices if its long texts are side by side."""
-        slice_rows, begin = self._slice_rows, 0
+    def portions(self, file: int) -> Iterator[Portion]:
+        """Read the texts of a file, in smaller portions if its long texts are side by side."""
+        portion_rows, begin = self._portion_rows, 0
         while True:
             try:
-                for found in self._slices(file, slice_rows, begin):
+                for found in self._portions(file, portion_rows, begin):
                     begin += len(found.texts)
                     yield found
             except MemoryError:
-                if slice_rows == 1:
+                if portion_rows == 1:
                     raise
-                slice_rows = max(1, slice_rows // _FEWER)
+                portion_rows = max(1, portion_rows // _FEWER)
             else:
                 return
 
-    def _slices(self, file: int, slice_rows: int, begin: int) -> Iterator[Slice]:
+    def _portions(self, file: int, portion_rows: int, begin: int) -> Iterator[Portion]:
         """Read the texts of a file from a row on."""
         manifest = self.manifest
         num_rows = np.where(manifest.row_group_file == file, manifest.row_group_num_rows, 0)
         row_groups = np.flatnonzero(num_rows)
         ends = np.cumsum(num_rows[row_groups])
-        plan = EpochPlan(num_rows, PlanOptions(batch_size=slice_rows))
+        plan = EpochPlan(num_rows, PlanOptions(batch_size=portion_rows))
         num_read = 0
         with closing(self._streams.open([plan.share(0)], 1)) as stream:
             for batch in stream:
@@ -83,7 +83,7 @@ class TextReader:
                 for last in ends[is_within].tolist():
                     parts.append((min(last, end) - first, last <= end))
                     first = last
-                yield Slice(self._texts(column, row_groups, ends, begin), parts)
+                yield Portion(self._texts(column, row_groups, ends, begin), parts)
                 begin = end
 
     def _texts(self, column: Jagged, row_groups: _Numbers, ends: _Numbers, begin: int) -> list[str]:

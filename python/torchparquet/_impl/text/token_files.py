@@ -18,7 +18,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from torchparquet._impl.text.text_reading import Slice, TextReader
+from torchparquet._impl.text.text_reading import Portion, TextReader
 from torchparquet._impl.text.tokenizer import TOKENS, Tokenizer
 from torchparquet.errors import naming
 
@@ -26,8 +26,8 @@ TOKEN_COLUMN = "tokens"  # noqa: S105
 _SCHEMA = pa.schema({TOKEN_COLUMN: TOKENS})
 _DRAFT = ".draft"
 _POLL_SECONDS, _LOG_SECONDS = 0.05, 5.0
-# Slices that are tokenised or wait for it while others are read and written.
-_SLICES_AHEAD = 2
+# Portions that are tokenised or wait for it while others are read and written.
+_PORTIONS_AHEAD = 2
 _logger = logging.getLogger("torchparquet")
 
 
@@ -65,8 +65,8 @@ class TokenWriter:
                         row_group.write(writer)
 
     def _encoded(self, file: int) -> Iterator[tuple[pa.ListArray, list[tuple[int, bool]]]]:
-        """Tokenise slices on a thread, while this one decodes and writes others."""
-        waiting: deque[tuple[Future[pa.ListArray], Slice]] = deque()
+        """Tokenise portions on a thread, while this one decodes and writes others."""
+        waiting: deque[tuple[Future[pa.ListArray], Portion]] = deque()
 
         def taken() -> tuple[pa.ListArray, list[tuple[int, bool]]]:
             future, texts = waiting.popleft()
@@ -80,9 +80,9 @@ class TokenWriter:
 
         with ThreadPoolExecutor(1, "torchparquet-tokenizer") as thread:
             try:
-                for texts in self._reader.slices(file):
+                for texts in self._reader.portions(file):
                     waiting.append((thread.submit(self._tokenizer.encode, texts.texts), texts))
-                    if len(waiting) > _SLICES_AHEAD:
+                    if len(waiting) > _PORTIONS_AHEAD:
                         yield taken()
                 while waiting:
                     yield taken()
