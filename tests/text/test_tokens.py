@@ -391,6 +391,18 @@ def test_long_texts_side_by_side_are_read_in_smaller_portions(tmp_path: Path) ->
     assert rows_of(dataset) == sequences([tokens[:710], tokens[710:]], pack, None)
 
 
+def test_texts_that_may_be_encrypted_leave_no_tokens_on_disk(tmp_path: Path) -> None:
+    write_texts(tmp_path / "data")
+    options: Any = {"batch_size": 1, "decryption_properties": lambda path: None}
+    pack = Pack("text", 8, tokenizer=Bytes(), token_cache=tmp_path / "tokens")
+    with pytest.raises(ValueError, match="token_cache must not be given with decryption"):
+        ParquetDataset(tmp_path / "data", pack=pack, **options)
+    assert not (tmp_path / "tokens").exists()
+    pack = Pack("text", 8, tokenizer=Bytes())
+    expected = sequences([[list(t.encode()) for t in one] for one in TEXTS], pack, None)
+    assert rows_of(ParquetDataset(tmp_path / "data", pack=pack, **options)) == expected
+
+
 def test_unknown_tokens_are_named(tmp_path: Path) -> None:
     write_texts(tmp_path / "data")
     for tokenizer in (hugging_face(), tiktoken_encoding()):
