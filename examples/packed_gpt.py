@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -103,9 +104,8 @@ def loss_of(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     return (losses * has_next.flatten()).sum() / counted * dist.get_world_size()
 
 
-def train(arguments: Namespace) -> None:
+def train(dataset: ParquetDataset, arguments: Namespace) -> None:
     """Train one epoch, or what is left of it."""
-    dataset = open_documents(arguments.data)
     torch.manual_seed(0)
     model = DistributedDataParallel(Gpt())
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -144,9 +144,9 @@ def write_documents(folder: str) -> None:
         pq.write_table(table, Path(folder) / f"{number}.parquet", row_group_size=200)
 
 
-def main() -> None:
+def main(write: Callable[[str], None], open_dataset: Callable[[str], ParquetDataset]) -> None:
     """Write the data, or be one rank of the job."""
-    parser = ArgumentParser(description=__doc__)
+    parser = ArgumentParser()
     parser.add_argument("data")
     parser.add_argument("checkpoints", nargs="?", default="checkpoints")
     parser.add_argument("--write", action="store_true")
@@ -154,12 +154,12 @@ def main() -> None:
     parser.add_argument("--stop-after", type=int)
     arguments = parser.parse_args()
     if arguments.write:
-        write_documents(arguments.data)
+        write(arguments.data)
         return
     dist.init_process_group("gloo")  # "nccl" with GPUs
     with ending_process_group():
-        train(arguments)
+        train(open_dataset(arguments.data), arguments)
 
 
 if __name__ == "__main__":
-    main()
+    main(write_documents, open_documents)

@@ -101,7 +101,7 @@ MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"pack": Pack("text", length=4)},
         ValueError,
-        "lists of numbers; write the tokens of a text as such a column first .*: 'text'",
+        "lists of numbers, and with tokenizer= for a column of strings: 'text'",
     ),
     ({"device": 0}, TypeError, "device must be a torch.device, a str or None, got 0"),
     ({"device": "gpu"}, ValueError, "got 'gpu'"),

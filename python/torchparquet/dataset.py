@@ -41,6 +41,7 @@ from torchparquet._impl.sampling.streams import SampledOpener
 from torchparquet._impl.sequences.by_length import GroupedOpener
 from torchparquet._impl.sequences.dealt_rows import DealtOpener
 from torchparquet._impl.session.assembly import (
+    Asked,
     Source,
     check_together,
     make_planner,
@@ -301,9 +302,17 @@ class ParquetDataset(SessionDataset[Batch]):
         )
         by_bytes = plan.order.balance == "bytes"
         manifest = source.open(with_sizes=by_bytes)
+        source, manifest, (read_columns, read_nulls, pack) = source.tokenized(
+            manifest, Asked(columns, nulls, pack), reading, with_sizes=by_bytes
+        )
         find_words = source.word_pass(manifest, reading).find
-        packs = pack if isinstance(pack, Pack) else None
-        fields = resolve_columns(columns, manifest, nulls, packs, find_words)
+        fields = resolve_columns(
+            read_columns,
+            manifest,
+            read_nulls,
+            pack if isinstance(pack, Pack) else None,
+            find_words,
+        )
         read, samples, costs = source.samples(manifest, fields, reading, by_length or pack)
         row_group_bytes = None
         if by_bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from torchparquet._impl.checks import (
@@ -152,7 +152,8 @@ class Pack:
             placed where they leave the least space, longest first. In the last two, only documents
             longer than L are cut, and padding fills the rest.
         separator: The value that ends each document, such as the tokenizer's end of text: a number
-            for the first column, with 0 for the others, or a dict from column to number.
+            for the first column, with 0 for the others, or a dict from column to number. With
+            `tokenizer`, also the token as text: ``"<|endoftext|>"``.
         padding: The value of padding: a number for all columns, or a dict from column to number.
         window: The number of consecutive documents of a row group that ``"best_fit"`` places
             together, or fewer if they have 4 million tokens. Each decode thread holds one window.
@@ -169,16 +170,30 @@ class Pack:
             The padding is -1 in ``"<column>.document"`` and belongs to its document in
             ``"cu_seqlens"``; ``"seqlens"``, int32 ``[N]``, has the documents' lengths without it, 0
             for other padding.
+        tokenizer: Makes tokens, int64, of a column of strings, UTF-8; the column in the batch keeps
+            its name. A tokenizer of Hugging Face: of tokenizers, a fast one of transformers, the
+            path of a ``tokenizer.json`` or of its folder, or a name in the local cache. An
+            ``Encoding`` of tiktoken. Or a function from a list of str to as many lists of int
+            below 2**31, with an attribute ``fingerprint``, a str that changes when its tokens do.
+            Truncation and padding are off. The data set tokenises all texts when it is made.
+        add_special_tokens: Add the tokens that a tokenizer of Hugging Face puts around a text.
+        token_cache: A folder on disk that keeps tokens, a Parquet file for each file of the data
+            set, for all ranks, processes and later runs. What is there is not tokenised again. None
+            for ``"<cache_dir>.tokens"`` or, without `cache_dir`, to hold the tokens in memory: they
+            must fit half of `max_memory`, and each rank makes all of them.
     """
 
     columns: str | Sequence[str]
     length: int
     strategy: Strategy = "concat"
-    separator: Number | Mapping[str, Number] | None = None
+    separator: Number | str | Mapping[str, Number] | None = None
     padding: Number | Mapping[str, Number] = 0
     window: int = 16_384
     boundaries: Boundaries = "tokens"
     pad_documents_to: int = 1
+    tokenizer: Any = field(default=None, hash=False)
+    add_special_tokens: bool = False
+    token_cache: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         """Check the arguments and give them one form."""
@@ -200,9 +215,25 @@ class Pack:
                 "length must be a multiple of pad_documents_to, got "
                 f"length={self.length}, pad_documents_to={self.pad_documents_to}"
             )
-        if self.separator is not None:
+        self._check_tokenizer()
+        if self.separator is not None and not isinstance(self.separator, str):
             of_number = dict.fromkeys(self.names, 0) | {self.names[0]: self.separator}
             set_checked(self, separator=self._by_column("separator", of_number))
+
+    def _check_tokenizer(self) -> None:
+        checked_bool("add_special_tokens", self.add_special_tokens)
+        if self.tokenizer is not None:
+            if len(self.names) > 1:
+                raise ValueError(f"tokenizer takes one column of strings, got {list(self.names)}")
+            return
+        needing = {
+            f"separator={self.separator!r}": isinstance(self.separator, str),
+            "add_special_tokens": self.add_special_tokens,
+            "token_cache": self.token_cache is not None,
+        }
+        for name, is_given in needing.items():
+            if is_given:
+                raise ValueError(f"{name} needs a tokenizer")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ def resolve_columns(
         fields.append(one.field(policies.get(one.name, policies["*"])))
         if one.name in weights:
             fields.append(weights_of(fields[-1], weights[one.name].field(None)))
-    if pack is not None:
+    if pack is not None and pack.tokenizer is None:
         fields = [with_pack(field, pack) for field in fields]
     _check_output_names(fields)
     return tuple(fields)
@@ -72,6 +72,8 @@ def _packed(requests: dict[str, Column], pack: Pack) -> dict[str, Column]:
     for name in pack.names:
         if requests[name].stated_length is not None:
             raise ValueError(f"length does not go with pack: {name!r} has {requests[name].length}")
+    if pack.tokenizer is not None:
+        return requests
     return {name: replace(requests[name], length="any") for name in pack.names}
 
 

@@ -195,8 +195,8 @@ def with_pack(field: Field, pack: Pack) -> Field:
         )
     if not _is_list_of_numbers(field):
         raise ValueError(
-            "pack is for columns of lists of numbers; write the tokens of a text as such a column "
-            f"first (recipes.md, tokens from text): {name!r} is {field.kinds[0][0]}"
+            "pack is for columns of lists of numbers, and with tokenizer= for a column of strings: "
+            f"{name!r} is {field.kinds[0][0]}"
         )
     if field.nulls == "mask":
         raise ValueError(

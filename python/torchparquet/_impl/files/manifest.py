@@ -171,6 +171,8 @@ class Manifest:
         selection: The selected of the stored rows; None for all.
         table: The facts that a table's metadata have of the files; None if they are of none.
         packed: The units that rows become; None if a row is a row.
+        origin: For files that were made of others, two texts, with and without times of change,
+            that stand for their names, sizes and footers in ``fingerprint``; None for others.
         excluded: The files, row groups and rows that `Excluding` leaves out. Rows of files that are
             left out as a whole are unknown, and so not among them.
     """
@@ -194,6 +196,7 @@ class Manifest:
     selection: RowSelection | None = None
     table: TableFacts | None = None
     packed: PackedRows | None = None
+    origin: tuple[str, str] | None = None
     excluded: tuple[int, int, int] = (0, 0, 0)
 
     @property
@@ -239,7 +242,7 @@ class Manifest:
             texts.append(stamps)
         if self.table is not None:
             texts.append([self.table.identity, dict(self.table.keys)])
-        arrays = (
+        arrays = [
             self.file_num_bytes,
             self.file_mtime_ns if with_times else np.zeros(len(self.files)),
             self.file_digest,
@@ -247,7 +250,9 @@ class Manifest:
             self.row_group_file,
             self.row_group_in_file,
             self.row_group_num_rows,
-        )
+        ]
+        if self.origin is not None:
+            texts, arrays = [self.origin[not with_times]], arrays[-3:]
         digest = hashlib.blake2b(digest_size=16)
         for piece in (
             json.dumps(texts).encode(),
@@ -287,6 +292,11 @@ class Manifest:
         keys = [_partition_keys(file) for file in self.files]
         names = dict.fromkeys(key for of_file in keys for key in of_file)
         return {key: tuple(of_file.get(key) for of_file in keys) for key in names}
+
+    def made_of(self, origin: tuple[str, str]) -> Manifest:
+        """Return the manifest of the same files, which were made of others."""
+        made = replace(self, origin=origin)
+        return replace(made, fingerprint=made.digest())
 
     def keep(self, row_groups: NDArray[Any]) -> Manifest:
         """Return the manifest of the marked row groups; rows and files keep their numbers."""

@@ -40,7 +40,7 @@ _SAME_IN_FOOTERS = (
     *("row_group_num_rows", "row_group_num_bytes"),
 )
 _SIZES_OF_CHUNKS = "chunk_num_bytes"
-_NOT_KEPT = ("listing", "schemas", "selection", "table", "packed", "excluded")
+_NOT_KEPT = ("listing", "schemas", "selection", "table", "packed", "origin", "excluded")
 _KEPT = [field.name for field in fields(Manifest) if field.name not in _NOT_KEPT]
 
 

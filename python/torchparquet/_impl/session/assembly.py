@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
+from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.checks import listed, shown
 from torchparquet._impl.files.discovery import SourceArgument
@@ -41,6 +44,10 @@ from torchparquet._impl.sequences.length_pass import LengthPass, pack_rows
 from torchparquet._impl.sequences.row_costs import cost_rows
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.tables.sources import table_source
+from torchparquet._impl.text.token_files import TOKEN_COLUMN
+from torchparquet._impl.text.tokenized import tokenized
+from torchparquet.column import Column
+from torchparquet.errors import FileChangedError
 from torchparquet.options import Ahead, Balanced, ByLength, Order, Pack, Unique, Weights, Window
 
 _BATCHES_OF_BLOCK = 16
@@ -121,6 +128,14 @@ def _refuse_beside(name: str, excluded: Mapping[str, bool]) -> None:
         raise ValueError(f"{name} does not go with {', '.join(found)}")
 
 
+class Asked(NamedTuple):
+    """The columns that a user asks for, and what samples they become."""
+
+    columns: ColumnsArgument
+    nulls: NullsArgument
+    pack: Pack | Window | None
+
+
 @dataclass(frozen=True)
 class Source:
     """Files or data in memory, and which of their rows are read."""
@@ -166,6 +181,40 @@ class Source:
             return manifest
         whole = RowArguments(excluding=self.rows.excluding)
         return replace(self, rows=whole).open(with_sizes=False)
+
+    def tokenized(
+        self, manifest: Manifest, asked: Asked, reading: ReadOptions, *, with_sizes: bool
+    ) -> tuple[Source, Manifest, Asked]:
+        """Return the token files that texts become, and how these are packed, in place of texts.
+
+        What is not to be tokenised stays as it is.
+        """
+        columns, nulls, pack = asked
+        if not isinstance(pack, Pack) or pack.tokenizer is None:
+            return self, manifest, asked
+        storage, folder = self.storage, pack.token_cache
+        if folder is None and storage.cache_dir is not None:
+            folder = f"{os.fspath(storage.cache_dir)}.tokens"
+        tokens = tokenized(manifest, columns, nulls, pack, reading, self.keys, folder)
+        cache = storage.manifest_cache if folder is not None else None
+        made = replace(
+            self,
+            paths=tokens.files,
+            rows=RowArguments(),
+            keys=None,
+            storage=StorageArguments(
+                manifest_cache=None if cache is None else f"{os.fspath(cache)}.tokens",
+                share=storage.share,
+            ),
+        )
+        opened = made.open(with_sizes=with_sizes)
+        if opened.row_group_num_rows.tolist() != tokens.row_group_num_rows:
+            raise FileChangedError(
+                "token files do not have the rows of their texts; delete the folder, and they are "
+                f"made anew: {opened.root!r}"
+            )
+        columns = {pack.names[0]: Column(TOKEN_COLUMN, dtype="int64")}
+        return made, opened.made_of(tokens.origin), Asked(columns, None, tokens.pack)
 
     def word_pass(self, manifest: Manifest, reading: ReadOptions) -> WordPass:
         """Return what finds the words of columns whose vocabulary is not stated."""

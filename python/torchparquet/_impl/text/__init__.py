@@ -1,0 +1,1 @@
+"""Text: columns of strings as token files."""

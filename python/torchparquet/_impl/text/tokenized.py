@@ -1,0 +1,189 @@
+"""A data set of texts as one of tokens: token files in a folder, or in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
+from torchparquet._impl.files.footers.decryption import FileKeys
+from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.remote.urls import checked_path, is_remote_url, without_credentials
+from torchparquet._impl.reading.read_options import ReadOptions
+from torchparquet._impl.reading.streams import StreamOpener
+from torchparquet._impl.text.text_reading import TextReader, checked_text
+from torchparquet._impl.text.token_files import TokenWriter, written
+from torchparquet._impl.text.tokenizer import Tokenizer, tokenizer_of
+from torchparquet.options import Pack
+
+# The version of token files; those of others are made anew.
+_FORMAT = 1
+_NAME_CHARACTERS = 100
+
+
+@dataclass(frozen=True)
+class TokenSource:
+    """Token files, and what they were made of."""
+
+    files: list[Any]  # paths or buffers
+    pack: Pack  # without a tokenizer
+    origin: tuple[str, str]  # see `Manifest.origin`
+    row_group_num_rows: list[int]
+
+
+def tokenized(
+    manifest: Manifest,
+    columns: ColumnsArgument,
+    nulls: NullsArgument,
+    pack: Pack,
+    reading: ReadOptions,
+    keys: FileKeys | None,
+    folder: str | os.PathLike[str] | None,
+) -> TokenSource:
+    """Return token files of the selected rows; make those that are not there yet."""
+    path = None if folder is None else _checked_folder(folder, manifest, keys)
+    (field,) = resolve_columns(columns, manifest, nulls, pack)
+    tokenizer = tokenizer_of(
+        pack.tokenizer,
+        add_special_tokens=pack.add_special_tokens,
+        num_threads=reading.threads_per_worker(1),
+    )
+    streams = StreamOpener(
+        manifest, (checked_text(field),), replace(reading, pin_memory=False), keys=keys
+    )
+    told = json.dumps([_FORMAT, tokenizer.key, replace(field, name="").identity])
+    writer = TokenWriter(TextReader(streams), tokenizer)
+    try:
+        if path is None:
+            files = _in_memory(manifest, writer, reading)
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+            files = _in_folder(manifest, writer, path, _Key(told, field.sources[0]))
+    finally:
+        streams.forget()
+    num_rows = manifest.row_group_num_rows
+    return TokenSource(
+        files,
+        replace(
+            pack,
+            separator=_separator(pack, tokenizer),
+            tokenizer=None,
+            add_special_tokens=False,
+            token_cache=None,
+        ),
+        (told + manifest.fingerprint, told + manifest.content_fingerprint),
+        num_rows[num_rows > 0].tolist(),
+    )
+
+
+def _separator(pack: Pack, tokenizer: Tokenizer) -> Any:
+    """Return the separator as a number."""
+    if not isinstance(pack.separator, str):
+        return pack.separator
+    number = tokenizer.number_of(pack.separator)
+    if number is None:
+        raise ValueError(
+            f"separator must be a token of the tokenizer, or its number; got {pack.separator!r}"
+        )
+    return number
+
+
+def _checked_folder(
+    folder: str | os.PathLike[str], manifest: Manifest, keys: FileKeys | None
+) -> Path:
+    """Return the folder of token files."""
+    text = checked_path(folder, "token_cache")
+    if is_remote_url(text):
+        raise ValueError(f"token_cache must be a folder on disk, got {without_credentials(text)!r}")
+    if keys is not None:
+        raise ValueError(
+            "token_cache must not be given with decryption_properties, because it would hold "
+            f"encrypted texts as plain tokens; got {text!r}"
+        )
+    path = Path(text).absolute()
+    within = next((file for file in manifest.files if file.startswith(f"{path}{os.sep}")), None)
+    if within is not None:
+        raise ValueError(
+            "token_cache must not be below a directory that is read, because its files would be "
+            "read as texts; name another folder, or one whose name begins with a dot: "
+            f"{within!r}"
+        )
+    return path
+
+
+def _in_folder(manifest: Manifest, writer: TokenWriter, folder: Path, key: _Key) -> list[Any]:
+    num_rows = manifest.row_group_num_rows
+    files = np.unique(manifest.row_group_file[num_rows > 0]).tolist()
+    paths: dict[int, Path] = {}
+    seen: Counter[str] = Counter()
+    for file in files:
+        name = key.of_file(manifest, file)
+        seen[name] += 1
+        number = f".{seen[name]}" if seen[name] > 1 else ""  # of equal files
+        stem = PurePath(manifest.names[file]).stem
+        stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in stem)[:_NAME_CHARACTERS]
+        paths[file] = folder / f"{stem}.{name}{number}.parquet"
+
+    def num_rows_of(file: int) -> list[int]:
+        found: list[int] = num_rows[(manifest.row_group_file == file) & (num_rows > 0)].tolist()
+        return found
+
+    def write(file: int, to: Path) -> None:
+        writer.write(file, to, folder)
+
+    written(files, paths.__getitem__, num_rows_of, write)
+    return [os.fspath(paths[file]) for file in files]
+
+
+@dataclass(frozen=True)
+class _Key:
+    """Names token files by what they were made of."""
+
+    told: str  # of the tokenizer and the column
+    source: str
+
+    def of_file(self, manifest: Manifest, file: int) -> str:
+        """Return a name that differs for other contents or rows of a file."""
+        listing, table = manifest.listing, manifest.table
+        schema = int(manifest.file_schema[file])
+        of_file = manifest.row_group_file == file
+        selection = manifest.selection
+        facts = [
+            self.told,
+            listing.memory[file].digest if listing.memory else "",
+            listing.stamps[file] if listing.store is not None else "",
+            *(int(of[file]) for of in (manifest.file_num_bytes, manifest.file_digest)),
+            0 if listing.memory else int(manifest.file_mtime_ns[file]),
+            [(leaf.path, leaf.kind, leaf.nullable) for leaf in manifest.schemas[schema]],
+            "" if table is None else table.stored_path(schema, self.source),
+            manifest.row_group_in_file[of_file].tolist(),
+            manifest.row_group_num_rows[of_file].tolist(),
+            "" if selection is None else selection.keep(of_file).digest().hex(),
+        ]
+        return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
+
+
+def _in_memory(manifest: Manifest, writer: TokenWriter, reading: ReadOptions) -> list[Any]:
+    found: list[Any] = []
+    most, num_bytes = int(reading.max_memory) // 2, 0
+    files = manifest.row_group_file[manifest.row_group_num_rows > 0]
+    for file in np.unique(files).tolist():
+        sink = pa.BufferOutputStream()
+        writer.write(file, sink, None)
+        found.append(sink.getvalue())
+        num_bytes += found[-1].size
+        if num_bytes > most:
+            raise ValueError(
+                "the tokens must fit half of max_memory, or go to a folder: "
+                'Pack(token_cache="FOLDER") keeps them, also for later runs; '
+                f"max_memory={reading.max_memory}, {num_bytes} bytes of tokens so far"
+            )
+    return found
