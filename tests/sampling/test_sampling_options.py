@@ -223,6 +223,21 @@ def test_states_are_of_one_sampling(data: Path, sampling: str) -> None:
                 made(data, **options).load_state_dict(state)
 
 
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_states_name_the_shuffling_that_samples_were_chosen_by(data: Path, sampling: str) -> None:
+    options: dict[str, Any] = {"shuffle": True, **SAMPLINGS[sampling]}
+    state = made(data, **options).state_dict()
+    others: list[tuple[dict[str, Any], str]] = [({"shuffle": False}, "in file order")]
+    if sampling != "unique":  # whose blocks are longer than the windows here
+        others.append(({"shuffle_window": 1}, "shuffled"))
+    for other, how in others:
+        told = (
+            rf"samples are 'shuffled, in blocks of .*' in the state, '{how}, in blocks of .*' here"
+        )
+        with pytest.raises(ValueError, match=told):
+            made(data, **options | other).load_state_dict(state)
+
+
 # Reasons stand on docs/reference/pairs.md.
 REFUSED = [
     ({"batch_size": ByLength("items", max_tokens=9), "columns": None}, r"batch_size=ByLength"),

@@ -103,7 +103,7 @@ class RowSelection:
 class PackedRows:
     """The packed sequences, or batches of similar length, that rows of `G` row groups become.
 
-    Or the rows, or batches of rows, that `G` blocks of a sampled epoch have.
+    Or the rows, or batches of rows, that `G` blocks of a sampled epoch have; `chosen` says how.
     """
 
     unit: Unit
@@ -112,6 +112,7 @@ class PackedRows:
     num_tokens: NDArray[np.int64]  # items of lists, separators included, padding not
     num_places: NDArray[np.int64]  # entries of the tensors that tokens and padding fill
     num_documents: NDArray[np.int64]
+    chosen: str = ""
 
     def digest(self) -> bytes:
         """Return 16 bytes that differ for other units."""

@@ -77,8 +77,9 @@ class EpochPlan:
 
     Attributes:
         options: The options given.
-        order: int64 `[n]`, position to row group; row groups without rows included. A row group
-            has several positions where `cuts_row_groups` holds.
+        order: int64 `[n]`, the row group of each unit; row groups without rows included, and
+            several times where `cuts_row_groups` holds. A unit stands at its position, unless
+            units are dealt by bytes or costs: `chunk_order` has those.
         num_shares: `world_size * num_workers`, or `canonical_world_size`.
         share_rows: int64 `[S]`, rows that each share delivers, repeats included.
         share_steps: int64 `[S]`, batches that each share delivers.

@@ -56,6 +56,8 @@ class Policies:
             np.zeros_like(units),
             np.zeros_like(units),
             samples,
+            f"{'shuffled' if options.shuffle else 'in file order'}, in blocks of about "
+            f"{self.block_rows:,} rows by shuffle_window and max_memory",
         )
         num_bytes = rows.row_group_num_bytes.sum() * (samples / samples.sum())
         return rows.in_blocks(packed, num_bytes.astype(np.int64))

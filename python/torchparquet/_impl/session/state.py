@@ -46,12 +46,15 @@ def identity_of(
 ) -> Identity:
     """Return the identity of a data set: each node may have its own copy of the files."""
     names = _shortened([field.name for field in fields])
+    chosen = "" if manifest.packed is None else manifest.packed.chosen
+    # Samples have blocks in place of row groups.
+    units = {"samples": chosen} if chosen else {"row groups": manifest.num_row_groups}
     return {
         "data": manifest.content_fingerprint,
         **({} if manifest.table is None else {"table": manifest.table.identity}),
         "files": {
             "files": len(manifest.files),
-            "row groups": manifest.num_row_groups,
+            **units,
             "rows": manifest.num_rows,
             "names": _shortened(manifest.names),
         },
