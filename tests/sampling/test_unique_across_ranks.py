@@ -5,13 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -22,7 +22,7 @@ from tests.sampling.test_sampling import (
     data_of,
     rows_of,
 )
-from torchparquet import ParquetDataset, Unique, mix, verify_no_shard_overlap
+from torchparquet import Order, ParquetDataset, Unique, mix, verify_no_shard_overlap
 
 pytestmark = pytest.mark.filterwarnings("ignore:this epoch has no step")
 
@@ -212,6 +212,50 @@ def test_states_name_the_number_of_ranks() -> None:
             job.dataset(table, 0, size, batch_size=16 // size).load_state_dict(dataset.state_dict())
 
 
+@CASES
+@given(
+    data_of(),
+    st.sampled_from([(4, 2), (4, 1), (2, 1), (4, 4)]),
+    st.integers(1, 4),
+    st.booleans(),
+    st.integers(1, 12),
+)
+def test_fewer_ranks_go_on_with_the_steps_of_canonical_ones(
+    data: Data, sizes: tuple[int, int], batch_size: int, drop_last: bool, stop: int
+) -> None:
+    canonical, size = sizes
+    job = Job(canonical, batch_size, window=1, drop_last=drop_last)
+    options: dict[str, Any] = {"order": Order(canonical_world_size=canonical)}
+    num_full, rest = divmod(len(data.rows), canonical * batch_size)
+    assume(max(Counter(data.keys).values()) <= num_full)
+    assume(drop_last or not 0 < rest < canonical)
+    with tempfile.TemporaryDirectory() as folder:
+        data.write(folder)
+        steps = job.steps(folder, **options)
+        check_steps(job, data.keys, steps)
+        options["batch_size"] = batch_size * canonical // size
+        few = replace(job, size=size)
+        as_few = few.steps(folder, **options)
+        assert [sorted(chain(*step)) for step in as_few] == [sorted(chain(*step)) for step in steps]
+        dataset = job.dataset(folder, 0, order=options["order"])
+        for _ in zip(range(min(stop, len(steps) - 1)), dataset, strict=False):
+            pass
+        state = dataset.state_dict()
+        for rank in range(size):
+            other = few.dataset(folder, rank, **options)
+            other.load_state_dict(state)
+            if min(stop, len(steps) - 1):
+                rest_of_other = [rows_of(batch, data) for batch in other]
+                assert rest_of_other == [step[rank] for step in as_few[min(stop, len(steps) - 1) :]]
+
+
+def test_ranks_must_divide_the_canonical_ones() -> None:
+    with pytest.raises(ValueError, match="world_size must divide canonical_world_size"):
+        Job(3, 4).dataset(table_of(KEYS, 60), 0, order=Order(canonical_world_size=4))
+    with pytest.raises(ValueError, match="does not go with order"):
+        Job(2, 4).dataset(table_of(KEYS, 60), 0, order=Order(within_rank=True))
+
+
 @pytest.mark.parametrize("at_first", [1, 2])
 def test_the_number_of_ranks_is_known_when_the_data_set_is_made(
     monkeypatch: pytest.MonkeyPatch, at_first: int
@@ -221,7 +265,7 @@ def test_the_number_of_ranks_is_known_when_the_data_set_is_made(
     unique = Unique("key", across_ranks=True)
     dataset = ParquetDataset(table_of(KEYS, 60), batch_size=4, unique=unique)
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(ValueError, match=f"that was {at_first}, and is 3 now. Make it after init"):
+    with pytest.raises(ValueError, match="was not 3 then: make the data set after init"):
         len(dataset)
 
 

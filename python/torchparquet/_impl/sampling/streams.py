@@ -29,12 +29,11 @@ class SampledOpener(HoldingOpener):
     policy: Policy
 
     def open(self, shares: Sequence[Share], num_workers: int) -> SampledStream:
-        """Open a stream of a share, whose blocks the reader delivers one by one."""
-        (share,) = shares
+        """Open a stream of shares side by side, whose blocks the reader delivers one by one."""
         row_groups: list[int] = []
         masks: list[NDArray[np.bool_]] = []
         sizes: list[int] = []
-        for _, rows in self._blocks(share, in_order=False):
+        for _, rows in self._blocks(shares, in_order=False):
             wanted, _ = self._wanted(rows)
             sizes.append(sum(map(np.count_nonzero, wanted.values())))
             row_groups += wanted
@@ -44,18 +43,18 @@ class SampledOpener(HoldingOpener):
         order = Ranges.whole(np.arange(len(row_groups)), selection.num_rows)
         total, batches = int(selection.num_rows.sum()), np.array(sizes, np.int64)
         read = Share(0, 1, None, order, total, Ranges.none(), None, batches)
-        return self._stream(self.rows.open([read], num_workers, manifest), share)
+        return self._stream(self.rows.open([read], num_workers, manifest), shares)
 
-    def _stream(self, rows: Stream, share: Share) -> SampledStream:
-        return SampledStream(rows, self, share)
+    def _stream(self, rows: Stream, shares: Sequence[Share]) -> SampledStream:
+        return SampledStream(rows, self, shares)
 
     def shares_to_read(self, shares: Sequence[Share]) -> Sequence[Share]:
         """Return nothing: what the next epoch reads is other rows of row groups."""
         return ()
 
-    def first_rows(self, share: Share) -> tuple[Int64Array, Int64Array]:
-        """Return the row groups and rows of the first batch of a share."""
-        first = share.steps(0, 1)
+    def first_rows(self, shares: Sequence[Share]) -> tuple[Int64Array, Int64Array]:
+        """Return the row groups and rows of the first batch of shares side by side."""
+        first = [share.steps(0, 1) for share in shares]
         rows = np.concatenate([rows for _, rows in self._blocks(first)])
         return self._places(rows)
 
@@ -69,16 +68,26 @@ class SampledOpener(HoldingOpener):
                 stored = self.rows.manifest.stored_rows(number, local[row_group == number])
                 yield first_rows[number] + stored
 
-    def _blocks(self, share: Share, *, in_order: bool = True) -> Iterator[tuple[bool, Int64Array]]:
-        """Yield the samples of each chunk of a share, and whether they count as delivered."""
-        chunks, policy = share.chunks.without_empty(), self.policy
-        for chunk in zip(*(array.tolist() for array in chunks.arrays()), strict=True):
-            block, begin, count, is_valid = chunk
-            first, end = (of * policy.rows_of_unit for of in (begin, begin + count))
-            if not in_order and count == policy.units[block]:
-                yield is_valid, policy.chosen(share.epoch, block)
+    def _blocks(
+        self, shares: Sequence[Share], *, in_order: bool = True
+    ) -> Iterator[tuple[bool, Int64Array]]:
+        """Yield the samples of each chunk of shares, and whether they count as delivered.
+
+        Shares side by side have chunks alike, and each unit has the samples of all of them.
+        """
+        policy, epoch = self.policy, shares[0].epoch
+        lanes = [share.chunks.without_empty() for share in shares]
+        for at in range(len(lanes[0].num_rows)):
+            begin, count = int(lanes[0].row_begin[at]), int(lanes[0].num_rows[at])
+            blocks = [int(lane.row_group[at]) for lane in lanes]
+            if not in_order and count == policy.units[blocks[0]]:
+                rows = np.concatenate([policy.chosen(epoch, block) for block in blocks])
             else:
-                yield is_valid, policy.rows(share.epoch, block)[first:end]
+                first, end = (of * policy.rows_of_unit for of in (begin, begin + count))
+                found = [policy.rows(epoch, block)[first:end] for block in blocks]
+                units = [of.reshape(count, -1) for of in found]
+                rows = np.concatenate(units, axis=1).reshape(-1)
+            yield bool(lanes[0].valid[at]), rows
 
     def _places(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return the row groups of rows, and their numbers there, int64 `[n]` each."""
@@ -117,15 +126,16 @@ class SampledOpener(HoldingOpener):
 
 
 class SampledStream(HoldingStream):
-    """Delivers the batches of a share."""
+    """Delivers the batches of shares side by side."""
 
-    def __init__(self, rows: Stream, opener: SampledOpener, share: Share) -> None:
+    def __init__(self, rows: Stream, opener: SampledOpener, shares: Sequence[Share]) -> None:
         """Read nothing yet."""
-        super().__init__(rows, share.num_steps)
+        super().__init__(rows, shares[0].num_steps)
         self._opener = opener
         self._are_batches = opener.policy.rows_of_unit > 1
-        self._batch_rows = (share.batch_size or 0) * opener.policy.rows_of_unit
-        self._blocks = opener._blocks(share)
+        units = sum(share.batch_size or 0 for share in shares)
+        self._batch_rows = units * opener.policy.rows_of_unit
+        self._blocks = opener._blocks(shares)
         self._held: Batch = {}
         self._rows = np.zeros(0, np.int64)  # in the order of samples
         self._index = torch.zeros(0, dtype=torch.int64)  # of them among those that are held

@@ -43,8 +43,8 @@ class WindowOpener(SampledOpener):
         masks = dict.fromkeys(self.policy.window.mask_of.values())
         return [*self.rows.names, *masks, *([ROW_VALID] if self.row_valid else [])]
 
-    def _stream(self, rows: Stream, share: Share) -> WindowStream:
-        return WindowStream(rows, self, share)
+    def _stream(self, rows: Stream, shares: Sequence[Share]) -> WindowStream:
+        return WindowStream(rows, self, shares)
 
 
 class WindowStream(SampledStream):
