@@ -212,15 +212,7 @@ def test_states_name_the_number_of_ranks() -> None:
             job.dataset(table, 0, size, batch_size=16 // size).load_state_dict(dataset.state_dict())
 
 
-@CASES
-@given(
-    data_of(),
-    st.sampled_from([(4, 2), (4, 1), (2, 1), (4, 4)]),
-    st.integers(1, 4),
-    st.booleans(),
-    st.integers(1, 12),
-)
-def test_fewer_ranks_go_on_with_the_steps_of_canonical_ones(
+def check_fewer(
     data: Data, sizes: tuple[int, int], batch_size: int, drop_last: bool, stop: int
 ) -> None:
     canonical, size = sizes
@@ -238,15 +230,41 @@ def test_fewer_ranks_go_on_with_the_steps_of_canonical_ones(
         as_few = few.steps(folder, **options)
         assert [sorted(chain(*step)) for step in as_few] == [sorted(chain(*step)) for step in steps]
         dataset = job.dataset(folder, 0, order=options["order"])
-        for _ in zip(range(min(stop, len(steps) - 1)), dataset, strict=False):
+        stop = min(stop, len(steps) - 1)
+        for _ in zip(range(stop), dataset, strict=False):
             pass
         state = dataset.state_dict()
-        for rank in range(size):
+        for rank in range(size if stop else 0):
             other = few.dataset(folder, rank, **options)
             other.load_state_dict(state)
-            if min(stop, len(steps) - 1):
-                rest_of_other = [rows_of(batch, data) for batch in other]
-                assert rest_of_other == [step[rank] for step in as_few[min(stop, len(steps) - 1) :]]
+            rest_of_other = [rows_of(batch, data) for batch in other]
+            assert rest_of_other == [step[rank] for step in as_few[stop:]]
+
+
+FEWER: Any = (
+    data_of(),
+    st.sampled_from([(4, 2), (4, 1), (2, 1), (4, 4)]),
+    st.integers(1, 4),
+    st.booleans(),
+    st.integers(1, 12),
+)
+
+
+@CASES
+@given(*FEWER)
+def test_fewer_ranks_go_on_with_the_steps_of_canonical_ones(
+    data: Data, sizes: tuple[int, int], batch_size: int, drop_last: bool, stop: int
+) -> None:
+    check_fewer(data, sizes, batch_size, drop_last, stop)
+
+
+@pytest.mark.long
+@MANY_CASES
+@given(*FEWER)
+def test_fewer_ranks_go_on_in_many_cases(
+    data: Data, sizes: tuple[int, int], batch_size: int, drop_last: bool, stop: int
+) -> None:
+    check_fewer(data, sizes, batch_size, drop_last, stop)
 
 
 def test_ranks_must_divide_the_canonical_ones() -> None:
