@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import assume, example, given
@@ -23,6 +24,9 @@ from tests.sampling.test_sampling import (
     rows_of,
 )
 from torchparquet import Order, ParquetDataset, Unique, mix, verify_no_shard_overlap
+from torchparquet._impl.plan.plan_options import PlanOptions
+from torchparquet._impl.sampling.policy import RowOrder
+from torchparquet._impl.sampling.unique import UniqueKeys
 
 pytestmark = pytest.mark.filterwarnings("ignore:this epoch has no step")
 
@@ -192,6 +196,17 @@ def test_a_key_may_be_in_every_step_of_an_epoch() -> None:
     steps = job.steps(table_of(keys, 40))
     check_steps(job, keys, steps)
     assert all(sorted(keys[row] for row in chain(*step)) == list(range(24)) for step in steps)
+
+
+def test_steps_of_few_rows_are_as_many_as_there_are() -> None:
+    keys = np.tile(np.arange(1 << 18, dtype=np.uint64), 2)
+    order = RowOrder(np.array([len(keys)]), PlanOptions(1, shuffle=True))
+    policy = UniqueKeys(order, keys, 1, len(keys), most_equal=2, num_ranks=2, drop_last=True)
+    for block in range(len(policy.steps)):
+        first, second = (keys[policy.rows(0, 2 * block + rank)] for rank in range(2))
+        assert len(first) == policy.steps[block]
+        assert (first != second).all()
+    assert policy.steps.sum() == len(keys) // 2
 
 
 def test_a_rank_reads_neighbouring_rows() -> None:

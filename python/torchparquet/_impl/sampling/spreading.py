@@ -22,6 +22,7 @@ Keys: TypeAlias = NDArray[np.uint64]
 # Numbers of rows of a block, and of their steps.
 _Rows: TypeAlias = NDArray[np.uint32]
 Steps: TypeAlias = NDArray[np.uint16]
+MOST_STEPS = 1 << 16
 
 
 def places_in_runs(values: NDArray[np.generic]) -> Int64Array:
@@ -38,7 +39,8 @@ def places_in_runs(values: NDArray[np.generic]) -> Int64Array:
 def spread(keys: Keys, num_ranks: int, num_steps: int, word: int) -> Steps:
     """Return the step of each row, uint16 `[n]`; the rows of each rank follow one another.
 
-    `num_steps` is a power of two, which divides the rows of each rank; no key is there more often.
+    `num_steps` is a power of two up to `MOST_STEPS`, which divides the rows of each rank; no key is
+    there more often.
     """
     steps = np.zeros(len(keys), np.uint16)
     # Rows of equal keys, key by key; and all rows in a random order, rank by rank.

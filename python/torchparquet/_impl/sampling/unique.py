@@ -14,7 +14,7 @@ import numpy as np
 from torchparquet._impl.plan.order import split_mix
 from torchparquet._impl.plan.plan_options import Int64Array
 from torchparquet._impl.sampling.policy import Policy, RowOrder
-from torchparquet._impl.sampling.spreading import Keys, Steps, places_in_runs, spread
+from torchparquet._impl.sampling.spreading import MOST_STEPS, Keys, Steps, places_in_runs, spread
 
 _PARTS = 16  # of all keys, which are sorted one after the other to save memory
 # The rows of all ranks in a block, at most, if it has more steps than this: they are spread in
@@ -50,7 +50,7 @@ class UniqueKeys(Policy):
             steps = np.diff(np.arange(num_whole + 1) * num_full // max(num_whole, 1))
         else:
             most = max(_FEW_STEPS, _MOST_ROWS // step_rows)
-            steps = _powers_of_two(num_full, min(block_batches, most))
+            steps = _powers_of_two(num_full, min(block_batches, most, MOST_STEPS))
         self._num_whole = len(steps)  # blocks, without one of a short batch
         self.steps = np.append(steps, 1) if rest and not drop_last else steps
         ends = np.minimum(np.cumsum(self.steps) * step_rows, len(keys))
