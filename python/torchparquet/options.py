@@ -564,7 +564,8 @@ class Unique:
         column: The column of the keys: numbers, bools or strings, without nulls and NaN.
         across_ranks: Have no key twice in the batches that all ranks have in one step, as where
             embeddings of all ranks are negatives of each other. The number of ranks must be known
-            when the data set is made, and a state fits the same number.
+            when the data set is made, and a state fits the same number, or with
+            `Order(canonical_world_size=)` others.
     """
 
     column: str

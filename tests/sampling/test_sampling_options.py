@@ -284,6 +284,7 @@ def test_samples_and_unique_keys_exclude_each_other(data: Path) -> None:
         ({"sample": Weights([1.0, 2.0])}, r"each of the files' 600 rows, got the shape \[2\]"),
         ({"sample": Weights("weight", 2**31 - 1)}, "samples or fewer, got length=2147483647"),
         ({"unique": "half"}, "needs a key in every row; .*0.parquet', row group 0, row 1 has none"),
+        ({"unique": Unique("half", across_ranks=True)}, "a key in every row; .*, row 1 has none"),
         ({"unique": "key", "batch_size": 200}, "one key has .* rows, and there are 3 batches of 2"),
         ({"unique": "key", "batch_size": 601, "drop_last": True}, "one key has"),
         ({"unique": "x", "batch_size": 601, "drop_last": True}, "600 rows make no batch of 601"),

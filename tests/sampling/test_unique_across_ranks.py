@@ -5,13 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -22,7 +23,10 @@ from tests.sampling.test_sampling import (
     data_of,
     rows_of,
 )
-from torchparquet import ParquetDataset, Unique, mix, verify_no_shard_overlap
+from torchparquet import Order, ParquetDataset, Unique, mix, verify_no_shard_overlap
+from torchparquet._impl.plan.plan_options import PlanOptions
+from torchparquet._impl.sampling.policy import RowOrder
+from torchparquet._impl.sampling.unique import UniqueKeys
 
 pytestmark = pytest.mark.filterwarnings("ignore:this epoch has no step")
 
@@ -194,6 +198,17 @@ def test_a_key_may_be_in_every_step_of_an_epoch() -> None:
     assert all(sorted(keys[row] for row in chain(*step)) == list(range(24)) for step in steps)
 
 
+def test_steps_of_few_rows_are_as_many_as_there_are() -> None:
+    keys = np.tile(np.arange(1 << 18, dtype=np.uint64), 2)
+    order = RowOrder(np.array([len(keys)]), PlanOptions(1, shuffle=True))
+    policy = UniqueKeys(order, keys, 1, len(keys), most_equal=2, num_ranks=2, drop_last=True)
+    for block in range(len(policy.steps)):
+        first, second = (keys[policy.rows(0, 2 * block + rank)] for rank in range(2))
+        assert len(first) == policy.steps[block]
+        assert (first != second).all()
+    assert policy.steps.sum() == len(keys) // 2
+
+
 def test_a_rank_reads_neighbouring_rows() -> None:
     job = Job(4, 4, shuffle=False)
     steps = job.steps(table_of(list(range(256)), 64))
@@ -212,6 +227,68 @@ def test_states_name_the_number_of_ranks() -> None:
             job.dataset(table, 0, size, batch_size=16 // size).load_state_dict(dataset.state_dict())
 
 
+def check_fewer(
+    data: Data, sizes: tuple[int, int], batch_size: int, drop_last: bool, stop: int
+) -> None:
+    canonical, size = sizes
+    job = Job(canonical, batch_size, window=1, drop_last=drop_last)
+    options: dict[str, Any] = {"order": Order(canonical_world_size=canonical)}
+    num_full, rest = divmod(len(data.rows), canonical * batch_size)
+    assume(max(Counter(data.keys).values()) <= num_full)
+    assume(drop_last or not 0 < rest < canonical)
+    with tempfile.TemporaryDirectory() as folder:
+        data.write(folder)
+        steps = job.steps(folder, **options)
+        check_steps(job, data.keys, steps)
+        options["batch_size"] = batch_size * canonical // size
+        few = replace(job, size=size)
+        as_few = few.steps(folder, **options)
+        assert [sorted(chain(*step)) for step in as_few] == [sorted(chain(*step)) for step in steps]
+        dataset = job.dataset(folder, 0, order=options["order"])
+        stop = min(stop, len(steps) - 1)
+        for _ in zip(range(stop), dataset, strict=False):
+            pass
+        state = dataset.state_dict()
+        for rank in range(size if stop else 0):
+            other = few.dataset(folder, rank, **options)
+            other.load_state_dict(state)
+            rest_of_other = [rows_of(batch, data) for batch in other]
+            assert rest_of_other == [step[rank] for step in as_few[stop:]]
+
+
+FEWER: Any = (
+    data_of(),
+    st.sampled_from([(4, 2), (4, 1), (2, 1), (4, 4)]),
+    st.integers(1, 4),
+    st.booleans(),
+    st.integers(1, 12),
+)
+
+
+@CASES
+@given(*FEWER)
+def test_fewer_ranks_go_on_with_the_steps_of_canonical_ones(
+    data: Data, sizes: tuple[int, int], batch_size: int, drop_last: bool, stop: int
+) -> None:
+    check_fewer(data, sizes, batch_size, drop_last, stop)
+
+
+@pytest.mark.long
+@MANY_CASES
+@given(*FEWER)
+def test_fewer_ranks_go_on_in_many_cases(
+    data: Data, sizes: tuple[int, int], batch_size: int, drop_last: bool, stop: int
+) -> None:
+    check_fewer(data, sizes, batch_size, drop_last, stop)
+
+
+def test_ranks_must_divide_the_canonical_ones() -> None:
+    with pytest.raises(ValueError, match="world_size must divide canonical_world_size"):
+        Job(3, 4).dataset(table_of(KEYS, 60), 0, order=Order(canonical_world_size=4))
+    with pytest.raises(ValueError, match="does not go with order"):
+        Job(2, 4).dataset(table_of(KEYS, 60), 0, order=Order(within_rank=True))
+
+
 @pytest.mark.parametrize("at_first", [1, 2])
 def test_the_number_of_ranks_is_known_when_the_data_set_is_made(
     monkeypatch: pytest.MonkeyPatch, at_first: int
@@ -221,7 +298,7 @@ def test_the_number_of_ranks_is_known_when_the_data_set_is_made(
     unique = Unique("key", across_ranks=True)
     dataset = ParquetDataset(table_of(KEYS, 60), batch_size=4, unique=unique)
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(ValueError, match=f"that was {at_first}, and is 3 now. Make it after init"):
+    with pytest.raises(ValueError, match="was not 3 then: make the data set after init"):
         len(dataset)
 
 

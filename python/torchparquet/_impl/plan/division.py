@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from torchparquet._impl.plan.plan_options import Even, Int64Array, PlanOptions
 from torchparquet._impl.plan.ranges import Arrays, Ranges
 from torchparquet._impl.plan.share import Share
+from torchparquet.options import Order
 
 Float64Array = NDArray[np.float64]
 
@@ -309,8 +311,11 @@ class _Split(Division):
         return RowCounts(share[taker[is_taken]], row_group, counts, np.ones(len(counts), bool))
 
 
+_OF_ONE_RANK: dict[str, Any] = {"world_size": 1, "ranks_together": 0, "order": Order()}
+
+
 class Together(Division):
-    """Row groups in parts, one for each rank: every rank delivers its part of the same ones.
+    """Row groups in parts, one for each share: all deliver their part of the same ones, in step.
 
     They are divided among the workers of one rank, by the policy of `even=`.
     """
@@ -321,7 +326,7 @@ class Together(Division):
         whole = replace(whole, row_group=whole.row_group // num_ranks)
         of_rank = Dealt(whole, dealt.num_shares // num_ranks)
         divided = DIVISIONS[options.even] if of_rank.num_shares > 1 else Division
-        self._of_rank = divided(of_rank, replace(options, world_size=1, ranks_together=0))
+        self._of_rank = divided(of_rank, replace(options, batch_size=1, **_OF_ONE_RANK))
         self.rows, self.steps = (
             np.repeat(of, num_ranks) for of in (self._of_rank.rows, self._of_rank.steps)
         )

@@ -42,8 +42,8 @@ class PlanOptions:
     window_rows: int = 0
     order: Order = field(default_factory=Order)
     rows_together: int = 1  # even="split" cuts at multiples of so many rows, in each row group
-    # Row group i * ranks_together + r is part r of one that all ranks read together, in step. 0 if
-    # ranks read what they are dealt.
+    # Row group i * ranks_together + r is part r of one that all ranks read together, in step: each
+    # has `batch_size` parts. 0 if ranks read what they are dealt.
     ranks_together: int = 0
     leg: int = 0  # how often the world has changed within the epoch
 
@@ -96,10 +96,10 @@ class PlanOptions:
 
     def check_world(self) -> None:
         """Check that the options go with this world, once that is known."""
-        if self.ranks_together not in (0, self.world_size):
+        if self.ranks_together not in (0, (self.batch_size or 1) * self.world_size):
             raise ValueError(
-                "Unique(across_ranks=True) needs the number of ranks when the data set is made: "
-                f"that was {self.ranks_together}, and is {self.world_size} now. Make it after "
+                "Unique(across_ranks=True) needs the number of ranks when the data set is made, "
+                f"and it was not {self.world_size} then: make the data set after "
                 "init_process_group, or give rank= and world_size="
             )
         canonical = self.order.canonical_world_size

@@ -21,7 +21,8 @@ from torchparquet._impl.plan.plan_options import Int64Array
 Keys: TypeAlias = NDArray[np.uint64]
 # Numbers of rows of a block, and of their steps.
 _Rows: TypeAlias = NDArray[np.uint32]
-_Steps: TypeAlias = NDArray[np.uint16]
+Steps: TypeAlias = NDArray[np.uint16]
+MOST_STEPS = 1 << 16
 
 
 def places_in_runs(values: NDArray[np.generic]) -> Int64Array:
@@ -35,10 +36,11 @@ def places_in_runs(values: NDArray[np.generic]) -> Int64Array:
     return places
 
 
-def spread(keys: Keys, num_ranks: int, num_steps: int, word: int) -> _Steps:
+def spread(keys: Keys, num_ranks: int, num_steps: int, word: int) -> Steps:
     """Return the step of each row, uint16 `[n]`; the rows of each rank follow one another.
 
-    `num_steps` is a power of two, which divides the rows of each rank; no key is there more often.
+    `num_steps` is a power of two up to `MOST_STEPS`, which divides the rows of each rank; no key is
+    there more often.
     """
     steps = np.zeros(len(keys), np.uint16)
     # Rows of equal keys, key by key; and all rows in a random order, rank by rank.
@@ -62,7 +64,7 @@ def spread(keys: Keys, num_ranks: int, num_steps: int, word: int) -> _Steps:
     return steps
 
 
-def _linked_by_key(by_key: _Rows, steps: _Steps, key: _Rows, num_rows: int) -> _Rows:
+def _linked_by_key(by_key: _Rows, steps: Steps, key: _Rows, num_rows: int) -> _Rows:
     """Return for each row another one of its key and steps; itself for one that is left over."""
     partner = np.arange(num_rows, dtype=np.uint32)
     cells = key.astype(np.uint64) << np.uint64(16) | steps[by_key]
@@ -92,7 +94,7 @@ def _linked_by_rank(cells: _Rows, partner: _Rows) -> _Rows:
     return beside
 
 
-def _halves(partner: _Rows, beside: _Rows, word: int) -> _Steps:
+def _halves(partner: _Rows, beside: _Rows, word: int) -> Steps:
     """Return 0 or 1 for each row, so that those that are linked differ."""
     # Two links lead to a row of the same half: to the end of a path, or round a cycle. The half is
     # named by its end, or by the least row of the cycle.
@@ -107,5 +109,5 @@ def _halves(partner: _Rows, beside: _Rows, word: int) -> _Steps:
         name, following = least, following[following]
     other = name[beside]
     drawn = split_mix(np.minimum(name, other) ^ split_mix(np.array([word % 2**64], np.uint64)))
-    halves: _Steps = ((name < other) ^ (drawn >> np.uint64(63)).astype(bool)).astype(np.uint16)
+    halves: Steps = ((name < other) ^ (drawn >> np.uint64(63)).astype(bool)).astype(np.uint16)
     return halves

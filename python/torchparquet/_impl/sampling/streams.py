@@ -20,6 +20,15 @@ from torchparquet._impl.sampling.policy import Policy
 from torchparquet._impl.sequences.holding import HoldingOpener
 
 
+class Chunk(NamedTuple):
+    """Units of blocks, one block of each share side by side."""
+
+    blocks: tuple[int, ...]
+    begin: int
+    num_units: int
+    is_valid: bool
+
+
 class Part(NamedTuple):
     """The samples of one chunk of a share.
 
@@ -45,9 +54,8 @@ class SampledOpener(HoldingOpener):
     policy: Policy
 
     def open(self, shares: Sequence[Share], num_workers: int) -> Stream:
-        """Open a stream of a share; each chunk is a window whose order the reader is given."""
-        (share,) = shares
-        parts = self._parts(share, num_workers)
+        """Open a stream of shares side by side; each chunk is a window of a given order."""
+        parts = self._parts(shares, num_workers)
         manifest = self._manifest_of(parts)
         num_read = np.array([part.num_read for part in parts], np.int64)
         num_samples = np.array([len(part.places) for part in parts], np.int64)
@@ -55,8 +63,8 @@ class SampledOpener(HoldingOpener):
         windows = Windows(
             num_read, none.astype(np.uint64), none, num_samples, np.full(len(parts), None)
         )
-        batch_size, batch_sizes = share.batch_size, np.zeros(0, np.int64)
-        unit = self.policy.rows_of_unit
+        batch_size, batch_sizes = shares[0].batch_size, np.zeros(0, np.int64)
+        unit = self.policy.rows_of_unit * len(shares)
         if unit > 1:
             # The last batch of a block may be short, wherever it stands.
             cut = [np.diff(np.arange(0, n + unit, unit).clip(max=n)) for n in num_samples.tolist()]
@@ -81,9 +89,10 @@ class SampledOpener(HoldingOpener):
         """Return nothing: what the next epoch reads is other rows of row groups."""
         return ()
 
-    def first_rows(self, share: Share) -> tuple[Int64Array, Int64Array]:
-        """Return the row groups and rows of the first batch of a share."""
-        return self._places(np.concatenate(list(self.blocks(share.steps(0, 1)))))
+    def first_rows(self, shares: Sequence[Share]) -> tuple[Int64Array, Int64Array]:
+        """Return the row groups and rows of the first batch of shares side by side."""
+        first = [share.steps(0, 1) for share in shares]
+        return self._places(np.concatenate(list(self.blocks(first))))
 
     def row_ids(self, epoch: int) -> Iterator[Int64Array]:
         """Yield the global numbers of the rows of each block of an epoch."""
@@ -95,23 +104,29 @@ class SampledOpener(HoldingOpener):
                 stored = self.rows.manifest.stored_rows(number, local[row_group == number])
                 yield first_rows[number] + stored
 
-    def blocks(self, share: Share) -> Iterator[Int64Array]:
-        """Yield the rows of the samples of each chunk of a share."""
-        chunks = share.chunks.without_empty()
-        for block, begin, count, _ in zip(*map(np.ndarray.tolist, chunks.arrays()), strict=True):
-            yield self._samples(share.epoch, block, begin, count)
+    def blocks(self, shares: Sequence[Share]) -> Iterator[Int64Array]:
+        """Yield the rows of the samples of each chunk of shares side by side."""
+        for chunk in self._chunks(shares):
+            yield self._samples(shares[0].epoch, chunk)
 
-    def _parts(self, share: Share, num_workers: int) -> list[Part]:
-        """Return the parts of all chunks of a share, found by several threads."""
-        chunks = share.chunks.without_empty()
-        self.policy.begin(share.epoch)
+    def _chunks(self, shares: Sequence[Share]) -> list[Chunk]:
+        """Return the chunks of shares side by side, which have as many, of as many units."""
+        lanes = [share.chunks.without_empty() for share in shares]
+        blocks = zip(*(lane.row_group.tolist() for lane in lanes), strict=True)
+        first = lanes[0]
+        of_first = (first.row_begin.tolist(), first.num_rows.tolist(), first.valid.tolist())
+        return list(map(Chunk, blocks, *of_first))
 
-        def found(block: int, begin: int, count: int, is_valid: bool) -> Part:
-            rows = self._samples(share.epoch, block, begin, count)
-            return Part(is_valid, *self._wanted(rows))
+    def _parts(self, shares: Sequence[Share], num_workers: int) -> list[Part]:
+        """Return the parts of all chunks of shares, found by several threads."""
+        epoch = shares[0].epoch
+        self.policy.begin(epoch)
+
+        def found(chunk: Chunk) -> Part:
+            return Part(chunk.is_valid, *self._wanted(self._samples(epoch, chunk)))
 
         with ThreadPoolExecutor(self.rows.options.threads_per_worker(num_workers)) as pool:
-            return list(pool.map(found, *(array.tolist() for array in chunks.arrays())))
+            return list(pool.map(found, self._chunks(shares)))
 
     def _manifest_of(self, parts: Sequence[Part]) -> Manifest:
         """Return the manifest of the rows to read; a row group is there for each part."""
@@ -119,10 +134,13 @@ class SampledOpener(HoldingOpener):
         row_groups = [np.zeros(0, np.int64), *(part.row_groups for part in parts)]
         return self.rows.manifest.repeating(np.concatenate(row_groups), selection)
 
-    def _samples(self, epoch: int, block: int, begin: int, count: int) -> Int64Array:
-        """Return the rows of the samples of a part of a block, which has units of the plan."""
-        first, end = (of * self.policy.rows_of_unit for of in (begin, begin + count))
-        return self.policy.rows(epoch, block)[first:end]
+    def _samples(self, epoch: int, chunk: Chunk) -> Int64Array:
+        """Return the rows of a chunk; each unit has those of all shares."""
+        policy, end = self.policy, chunk.begin + chunk.num_units
+        rows = slice(chunk.begin * policy.rows_of_unit, end * policy.rows_of_unit)
+        found = [policy.rows(epoch, block)[rows] for block in chunk.blocks]
+        units = [of.reshape(chunk.num_units, -1) for of in found] if len(found) > 1 else found
+        return np.concatenate(units, axis=-1).reshape(-1)
 
     def _places(self, rows: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Return the row groups of rows, and their numbers there, int64 `[n]` each."""

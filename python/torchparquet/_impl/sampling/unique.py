@@ -15,7 +15,7 @@ from torchparquet._impl.native import sort_random_keys
 from torchparquet._impl.plan.order import split_mix
 from torchparquet._impl.plan.plan_options import Int64Array
 from torchparquet._impl.sampling.policy import Policy, RowOrder
-from torchparquet._impl.sampling.spreading import Keys, places_in_runs, spread
+from torchparquet._impl.sampling.spreading import MOST_STEPS, Keys, Steps, places_in_runs, spread
 
 _PARTS = 16  # of all keys, which are sorted one after the other to save memory
 # The rows of all ranks in a block, at most, if it has more steps than this: they are spread in
@@ -51,7 +51,7 @@ class UniqueKeys(Policy):
             steps = np.diff(np.arange(num_whole + 1) * num_full // max(num_whole, 1))
         else:
             most = max(_FEW_STEPS, _MOST_ROWS // step_rows)
-            steps = _powers_of_two(num_full, min(block_batches, most))
+            steps = _powers_of_two(num_full, min(block_batches, most, MOST_STEPS))
         self._num_whole = len(steps)  # blocks, without one of a short batch
         self.steps = np.append(steps, 1) if rest and not drop_last else steps
         ends = np.minimum(np.cumsum(self.steps) * step_rows, len(keys))
@@ -59,6 +59,7 @@ class UniqueKeys(Policy):
         parts = np.diff(self.begins)[:, None] * np.arange(num_ranks) // num_ranks
         self.bounds = np.append((self.begins[:-1, None] + parts).reshape(-1), self.begins[-1])
         self._latest: tuple[int, Int64Array, Int64Array] | None = None
+        self._spread: tuple[tuple[int, int], Steps] = (-1, -1), np.zeros(0, np.uint16)
 
     def rows(self, epoch: int, block: int) -> Int64Array:
         """Return the rows of a part, batch after batch."""
@@ -73,12 +74,12 @@ class UniqueKeys(Policy):
                 dealt = np.sort(dealt, axis=1)
             return rows[dealt.reshape(-1)]
         own = self.chosen(epoch, block)
+        steps = np.zeros(len(own), np.uint16)
         if num_steps > 1:
-            rows = self._placed(epoch, *self.begins[of : of + 2])
-            steps = spread(self._keys[rows], self._num_ranks, num_steps, word)
-            steps = steps.reshape(self._num_ranks, -1)[rank]
-        else:
-            steps = np.zeros(len(own), np.uint16)
+            if self._spread[0] != (epoch, of):  # else those of another part, which a rank reads too
+                keys = self._keys[self._placed(epoch, *self.begins[of : of + 2])]
+                self._spread = (epoch, of), spread(keys, self._num_ranks, num_steps, word)
+            steps = self._spread[1].reshape(self._num_ranks, -1)[rank]
         in_turn = self.order.permuted(np.arange(len(own)), word)
         return own[in_turn[np.argsort(steps[in_turn], kind="stable")]]
 

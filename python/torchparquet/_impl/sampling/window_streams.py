@@ -54,7 +54,7 @@ class WindowOpener(SampledOpener):
     def open(self, shares: Sequence[Share], num_workers: int) -> WindowStream:
         """Open a stream of a share, whose blocks the reader delivers one by one."""
         (share,) = shares
-        parts = self._parts(share, num_workers)
+        parts = self._parts(shares, num_workers)
         manifest = self._manifest_of(parts)
         num_rows = manifest.row_group_num_rows
         order = Ranges.whole(np.arange(len(num_rows)), num_rows)
@@ -74,7 +74,7 @@ class WindowStream(HoldingStream):
         self._opener = opener
         self._batch_size = share.batch_size or 0
         self._parts = iter(parts)
-        self._blocks = opener.blocks(share)
+        self._blocks = opener.blocks([share])
         self._held: Batch = {}
         self._rows = np.zeros(0, np.int64)  # in the order of samples, unless windows are pieces
         self._index = torch.zeros(0, dtype=torch.int64)  # of them among those that are held

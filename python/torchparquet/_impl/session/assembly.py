@@ -84,6 +84,8 @@ def check_together(
     }
     if any(named.values()):
         first = next(name for name, is_given in named.items() if is_given)
+        is_across = isinstance(unique, Unique) and unique.across_ranks
+        possible = Order(canonical_world_size=canonical if is_across else None)
         _refuse_beside(
             first,
             {
@@ -91,7 +93,7 @@ def check_together(
                 "batch_size=ByLength(...)": by_length is not None,
                 "batch_size=None": plan.batch_size is None,
                 "pack=Pack(...)": isinstance(pack, Pack),
-                "order": plan.order != Order(),
+                "order": plan.order != possible,
                 'even="dynamic"': plan.even == "dynamic",
                 "shuffle_window=0": plan.shuffle and window == (0, 0),
             },
@@ -256,8 +258,13 @@ class Source:
     ) -> tuple[SampledOpener, PlanOptions]:
         """Return what opens streams of samples, and how these are planned: blocks in order."""
         of = Unique(given) if isinstance(given, str) else given
+        is_batch, parts = isinstance(of, Unique), 1
         if isinstance(of, Unique) and of.across_ranks:
-            plan = replace(plan, ranks_together=membership.topology().world_size)
+            # Parts of a step are for the ranks there are, or for the canonical ones.
+            world = replace(plan, world_size=membership.topology().world_size)
+            world.check_world()
+            parts = world.num_shares // world.world_size
+            plan = replace(plan, ranks_together=world.num_shares, batch_size=world.share_batch_size)
         if isinstance(of, Window):
             check_windowed(of, rows.fields)
             _check_two_batches(rows, plan, of)
@@ -280,10 +287,9 @@ class Source:
                 pins_for_device=opener.pins_for_device,
                 row_valid=rows.row_valid,
             )
-        is_batch = isinstance(of, Unique)
         return opener, replace(
             plan,
-            batch_size=1 if is_batch else plan.batch_size,
+            batch_size=parts if is_batch else plan.batch_size,
             drop_last=plan.drop_last and not is_batch,
             shuffle=False,
             shuffle_window=0,

@@ -340,8 +340,7 @@ def origin_after(
     at = place.epoch, place.steps_before + place.steps
     streams = session.streams
     if isinstance(streams, SampledOpener):
-        (share,) = shares
-        return batch_origin(streams.rows.manifest, [streams.first_rows(share)], at, topology, row)
+        return batch_origin(streams.rows.manifest, [streams.first_rows(shares)], at, topology, row)
     first = [first_rows(share, share.rows_of_first(1)) for share in shares]
     return batch_origin(streams.manifest, first, at, topology, row)
 
