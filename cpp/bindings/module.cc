@@ -10,6 +10,7 @@
 #include "bindings/epoch_ledger.h"
 #include "bindings/exceptions.h"
 #include "bindings/footers.h"
+#include "bindings/records.h"
 #include "bindings/remote_store.h"
 #include "bindings/specs.h"
 #include "bindings/without_gil.h"
@@ -46,4 +47,5 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   BindEpochLedger(m);
   BindSpecs(m);
   BindReader(m);
+  BindRecords(m);
 }

@@ -28,7 +28,7 @@ class SampledOpener(HoldingOpener):
 
     policy: Policy
 
-    def open(self, shares: Sequence[Share], num_workers: int) -> SampledStream:
+    def open(self, shares: Sequence[Share], num_workers: int) -> HoldingStream:
         """Open a stream of a share, whose blocks the reader delivers one by one."""
         (share,) = shares
         row_groups: list[int] = []

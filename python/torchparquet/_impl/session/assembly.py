@@ -32,7 +32,10 @@ from torchparquet._impl.reading.word_pass import WordPass
 from torchparquet._impl.rows.exclusions import Exclusions
 from torchparquet._impl.rows.filters import both
 from torchparquet._impl.rows.select_rows import RowArguments, select_rows
+from torchparquet._impl.sampling.global_streams import GlobalOpener
 from torchparquet._impl.sampling.policies import Policies, Sampling
+from torchparquet._impl.sampling.policy import GlobalOrder, Policy, RowOrder
+from torchparquet._impl.sampling.row_store import RowStore
 from torchparquet._impl.sampling.row_values import RowValues
 from torchparquet._impl.sampling.streams import SampledOpener
 from torchparquet._impl.sampling.window_streams import WindowOpener, check_windowed
@@ -44,6 +47,8 @@ from torchparquet._impl.tables.sources import table_source
 from torchparquet.options import Ahead, Balanced, ByLength, Order, Pack, Weights, Window
 
 _BATCHES_OF_BLOCK = 16
+# The plan of blocks, whose policy has shuffled the rows.
+_IN_ORDER: dict[str, Any] = {"shuffle": False, "shuffle_window": 0, "window_rows": 0}
 
 
 def check_together(
@@ -55,6 +60,7 @@ def check_together(
     sample: Balanced | Weights | None,
     unique: str | None,
     window: tuple[int, int] | None,
+    is_global: bool,
 ) -> None:
     """Check the options that exclude each other."""
     if pack is not None and not isinstance(pack, Pack | Window):
@@ -87,6 +93,19 @@ def check_together(
                 "shuffle_window=0": plan.shuffle and window == (0, 0),
             },
         )
+    if is_global:
+        _refuse_beside(
+            'shuffle="global"',
+            {
+                "shuffle_window": window is not None,
+                **named,
+                "batch_size=ByLength(...)": by_length is not None,
+                "batch_size=None": plan.batch_size is None,
+                "pack=Pack(...)": isinstance(pack, Pack),
+                "order": plan.order != Order(),
+                'even="dynamic"': plan.even == "dynamic",
+            },
+        )
     if by_length is None:
         return
     excluded = {
@@ -111,6 +130,13 @@ def check_together(
         'Order(balance="bytes")': plan.order.balance == "bytes",
     }
     _refuse_beside("ByLength(cost=...)", excluded)
+
+
+def is_of_all_rows(shuffle: bool | str) -> bool:
+    """True if all rows are permuted together; raises for a word that is not known."""
+    if isinstance(shuffle, str) and shuffle != "global":
+        raise ValueError(f'shuffle must be True, False or "global", got {shuffle!r}')
+    return shuffle == "global"
 
 
 def _refuse_beside(name: str, excluded: Mapping[str, bool]) -> None:
@@ -196,9 +222,18 @@ class Source:
         return manifest, made, cost_rows(length_pass, sample, field, made.row_group_num_rows)
 
     def sampled(
-        self, rows: StreamOpener, plan: PlanOptions, window: tuple[int, int] | None, of: Sampling
-    ) -> tuple[SampledOpener, PlanOptions]:
-        """Return what opens streams of samples, and how these are planned: blocks in order."""
+        self,
+        rows: StreamOpener,
+        plan: PlanOptions,
+        window: tuple[int, int] | None,
+        of: Sampling | None,
+    ) -> tuple[SampledOpener | GlobalOpener, PlanOptions]:
+        """Return what opens streams of samples, and how these are planned: blocks in order.
+
+        None is for a permutation of all rows.
+        """
+        if of is None:
+            return self._shuffled(rows, plan)
         if isinstance(of, Window):
             check_windowed(of, rows.fields)
             _check_two_batches(rows, plan, of)
@@ -206,23 +241,39 @@ class Source:
         policies = Policies(values, plan, *_rows_of_block(rows, plan, window, of))
         policy = policies.policy(of)
         opener_of: Any = WindowOpener if isinstance(of, Window) else SampledOpener
-        opener: SampledOpener = opener_of(
-            rows=replace(rows, options=replace(rows.options, pin_memory=False), row_valid=False),
-            manifest=policies.manifest(policy),
-            policy=policy,
-            pins_for_device=rows.options.pin_memory is not False,
-            row_valid=rows.row_valid,
-        )
+        opener: SampledOpener = opener_of(**_opened(rows, policies, policy))
         is_batch = isinstance(of, str)
         return opener, replace(
             plan,
             batch_size=1 if is_batch else plan.batch_size,
             drop_last=plan.drop_last and not is_batch,
-            shuffle=False,
-            shuffle_window=0,
-            window_rows=0,
+            **_IN_ORDER,
             rows_together=policy.together,
         )
+
+    def _shuffled(self, rows: StreamOpener, plan: PlanOptions) -> tuple[GlobalOpener, PlanOptions]:
+        """Return what opens streams of rows of a permutation of all, and how these are planned."""
+        assert plan.batch_size is not None  # noqa: S101
+        _window_memory(rows, plan.batch_size).check_two_batches(plan.batch_size)
+        policy = GlobalOrder(RowOrder(rows.manifest.row_group_num_rows, plan))
+        values = RowValues(rows.manifest, rows.options, self.keys, self.storage)
+        policies = Policies(values, plan, policy.block_rows, policy.block_rows)
+        opened = _opened(rows, policies, policy)
+        cache = self.storage.of_client
+        store = RowStore(opened["rows"], cache.get("cache_folder"), cache.get("cache_limit"))
+        store.check_memory(1)
+        return GlobalOpener(store=store, **opened), replace(plan, **_IN_ORDER)
+
+
+def _opened(rows: StreamOpener, policies: Policies, policy: Policy) -> dict[str, Any]:
+    """Return the arguments of what opens streams of samples of a policy."""
+    return {
+        "rows": replace(rows, options=replace(rows.options, pin_memory=False), row_valid=False),
+        "manifest": policies.manifest(policy),
+        "policy": policy,
+        "pins_for_device": rows.options.pin_memory is not False,
+        "row_valid": rows.row_valid,
+    }
 
 
 def transforms_of(

@@ -4,7 +4,7 @@
 
 namespace torchparquet {
 
-// Adds what a reader tells of its work.
-void BindStats(pybind11::module_& m);
+// Adds the order of all rows by a key, and rows as records.
+void BindRecords(pybind11::module_& m);
 
 }  // namespace torchparquet
