@@ -37,6 +37,7 @@ from torchparquet._impl.rows.filters import FiltersArgument
 from torchparquet._impl.rows.row_numbers import RowsArgument
 from torchparquet._impl.rows.select_rows import RowArguments
 from torchparquet._impl.rows.splits import SplitArgument
+from torchparquet._impl.sampling.global_streams import GlobalOpener
 from torchparquet._impl.sampling.streams import SampledOpener
 from torchparquet._impl.sequences.by_length import GroupedOpener
 from torchparquet._impl.sequences.dealt_rows import DealtOpener
@@ -396,6 +397,15 @@ class ParquetDataset(SessionDataset[Batch]):
     def num_epochs(self) -> int | None:
         """How many epochs one iteration reads; None for epoch after epoch without end."""
         return self._session.num_epochs
+
+    @property
+    def decoded_bytes(self) -> int | None:
+        """The bytes of the decoded rows that `shuffle="global"` keeps; None without it.
+
+        With strings and lists, about so many, as the footers say.
+        """
+        streams = self._session.streams
+        return streams.store.num_bytes if isinstance(streams, GlobalOpener) else None
 
     def marking_repeats(self) -> ParquetDataset:
         """Return a copy with `batch["row.valid"]`, False for repeats, as `even="pad"` has it."""

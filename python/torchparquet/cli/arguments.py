@@ -89,6 +89,8 @@ class Data:
         sample: Balanced | Weights | None = Weights(weights, length) if weights else None
         if balanced:
             sample = Balanced(balanced, dict(parts["balanced"]["proportion"]), length)
+        if order.pop("is_global"):
+            order["shuffle"] = "global"
         columns = None if packed else list(self.columns) or readable_columns(self.manifest())
         return ParquetDataset(
             self.paths,
@@ -231,6 +233,12 @@ _DATASET_OPTIONS = (
     number_option("--seed", least=0, default=0),
     click.option(
         "--shuffle/--no-shuffle", help="Permute row groups and rows, as shuffle=True does."
+    ),
+    click.option(
+        "--global", "is_global", is_flag=True, help='Permute all rows, as shuffle="global" does.'
+    ),
+    click.option(
+        "--cache-dir", metavar="DIR", help="The folder that keeps the decoded rows of --global."
     ),
     parsed_option(
         "--shuffle-window",

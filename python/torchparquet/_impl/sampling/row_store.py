@@ -399,7 +399,14 @@ def _locked(path: Path) -> Iterator[bool]:
             return
         except OSError:
             pass  # file systems without locks: processes may do the same work
-        yield True
-        path.unlink(missing_ok=True)
+        # Another process may have removed the file, and a third one locked its own.
+        is_ours = False
+        with contextlib.suppress(FileNotFoundError):
+            is_ours = os.path.samestat(path.stat(), os.fstat(descriptor))
+        try:
+            yield is_ours
+        finally:
+            if is_ours:
+                path.unlink(missing_ok=True)
     finally:
         os.close(descriptor)
