@@ -2,10 +2,13 @@
 
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
+#include <sys/mman.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/arrays.h"
@@ -25,16 +28,45 @@ T* PointerOf(uint64_t address) {
   return reinterpret_cast<T*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
+std::vector<kernels::RecordColumn> ColumnsOf(const Uint64Array& addresses,
+                                             const Int64Array& bytes,
+                                             const Int64Array& offsets) {
+  if (addresses.size() != bytes.size() || bytes.size() != offsets.size()) {
+    throw py::value_error("the arrays of columns differ in length");
+  }
+  std::vector<kernels::RecordColumn> columns;
+  for (py::ssize_t i = 0; i < bytes.size(); ++i) {
+    columns.push_back({PointerOf<uint8_t>(addresses.at(i)), bytes.at(i), offsets.at(i)});
+  }
+  return columns;
+}
+
+// The bytes of a file, which the array unmaps when it dies. Pages are read one by one, as
+// rows are. Python's mmap would keep a second descriptor open for each file.
+py::array_t<uint8_t> MapBytes(int descriptor, size_t num_bytes) {
+  void* bytes = mmap(nullptr, num_bytes, PROT_READ, MAP_SHARED, descriptor, 0);
+  if (bytes == MAP_FAILED) {
+    PyErr_SetFromErrno(PyExc_OSError);
+    throw py::error_already_set();
+  }
+  madvise(bytes, num_bytes, MADV_RANDOM);
+  struct Mapping {
+    void* bytes;
+    size_t num_bytes;
+  };
+  const py::capsule owner(new Mapping{bytes, num_bytes}, [](void* mapping) {
+    auto* mapped = static_cast<Mapping*>(mapping);
+    munmap(mapped->bytes, mapped->num_bytes);
+    delete mapped;
+  });
+  return py::array_t<uint8_t>(static_cast<py::ssize_t>(num_bytes),
+                              static_cast<const uint8_t*>(bytes), owner);
+}
+
 }  // namespace
 
 void BindRecords(py::module_& m) {
-  using kernels::RecordColumn;
   using kernels::RowItems;
-  py::class_<RecordColumn>(m, "RecordColumn")
-      .def(py::init([](uint64_t address, int64_t bytes, int64_t offset) {
-             return RecordColumn{PointerOf<uint8_t>(address), bytes, offset};
-           }),
-           py::arg("address"), py::arg("bytes"), py::arg("offset"));
   py::class_<RowItems>(m, "RowItems")
       .def(py::init([](uint64_t address, int64_t bytes, uint64_t counts) {
              return RowItems{PointerOf<uint8_t>(address), bytes,
@@ -52,24 +84,41 @@ void BindRecords(py::module_& m) {
       py::arg("keys"), py::arg("num_rows"), py::arg("begin"), py::arg("count"));
   m.def(
       "pack_records",
-      [](const std::vector<RecordColumn>& columns, int64_t num_rows, int64_t record_bytes,
-         uint64_t records) {
+      [](const Uint64Array& addresses, const Int64Array& bytes, const Int64Array& offsets,
+         int64_t num_rows, int64_t record_bytes, uint64_t records) {
+        const auto columns = ColumnsOf(addresses, bytes, offsets);
         WithoutGil([&] {
           kernels::PackRecords(columns, num_rows, record_bytes,
                                PointerOf<uint8_t>(records));
         });
       },
-      py::arg("columns"), py::arg("num_rows"), py::arg("record_bytes"),
-      py::arg("records"));
+      py::arg("addresses"), py::arg("bytes"), py::arg("offsets"), py::arg("num_rows"),
+      py::arg("record_bytes"), py::arg("records"));
   m.def(
       "gather_records",
-      [](const Uint64Array& records, int64_t record_bytes,
-         const std::vector<RecordColumn>& columns) {
-        WithoutGil([&, addresses = SpanOf(records)] {
-          kernels::GatherRecords(addresses, record_bytes, columns);
+      [](const Uint64Array& records, int64_t record_bytes, const Uint64Array& addresses,
+         const Int64Array& bytes, const Int64Array& offsets) {
+        const auto columns = ColumnsOf(addresses, bytes, offsets);
+        WithoutGil([&, of_rows = SpanOf(records)] {
+          kernels::GatherRecords(of_rows, record_bytes, columns);
         });
       },
-      py::arg("records"), py::arg("record_bytes"), py::arg("columns"));
+      py::arg("records"), py::arg("record_bytes"), py::arg("addresses"), py::arg("bytes"),
+      py::arg("offsets"));
+  m.def(
+      "locate_records",
+      [](const Int64Array& rows, const Int64Array& firsts, const Uint64Array& bases,
+         int64_t record_bytes) {
+        py::array_t<int64_t> pieces(rows.size());
+        py::array_t<uint64_t> records(rows.size());
+        WithoutGil(
+            [&, of_pieces = pieces.mutable_data(), of_rows = records.mutable_data()] {
+              kernels::LocateRecords(SpanOf(rows), SpanOf(firsts), SpanOf(bases),
+                                     record_bytes, of_pieces, of_rows);
+            });
+        return std::pair(pieces, records);
+      },
+      py::arg("rows"), py::arg("firsts"), py::arg("bases"), py::arg("record_bytes"));
   m.def(
       "pack_items",
       [](const std::vector<RowItems>& kinds, int64_t num_rows, uint64_t out) {
@@ -91,6 +140,14 @@ void BindRecords(py::module_& m) {
         }));
       },
       py::arg("bytes"), py::arg("block_bytes"));
+  m.def("map_bytes", &MapBytes, py::arg("descriptor"), py::arg("num_bytes"));
+  m.def(
+      "read_ahead",
+      [](uint64_t address, size_t num_bytes) {
+        // A hint, so a failure has no effect.
+        madvise(PointerOf<void>(address), num_bytes, MADV_WILLNEED);
+      },
+      py::arg("address"), py::arg("num_bytes"));
   m.def(
       "mark_cache_folder", [](const std::string& path) { CacheFolder{path}; },
       py::arg("path"));

@@ -15,13 +15,11 @@ constexpr int64_t kMostRows = int64_t{1} << 62;
 // waits for the one before.
 constexpr size_t kLanes = 8;
 
-// A random number below `bound` for each pair of a word and a key. The bits are mixed as
-// SplitMix64 does it (Steele, Lea and Flood, 2014).
+// A random number below `bound` for each pair of a word and a key: two steps of
+// SplitMix64's finalizer (Steele, Lea and Flood, 2014), whose upper bits alone count.
 uint64_t RandomBelow(uint64_t bound, uint64_t word, uint64_t key) {
-  word ^= key;
-  word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9;
-  word = (word ^ (word >> 27)) * 0x94D049BB133111EB;
-  word ^= word >> 31;
+  word = (word ^ key) * 0xBF58476D1CE4E5B9;
+  word = (word ^ (word >> 32)) * 0x94D049BB133111EB;
   __extension__ using Wide = unsigned __int128;
   return static_cast<uint64_t>(Wide{word} * bound >> 64);
 }

@@ -87,6 +87,23 @@ void GatherRecords(std::span<const uint64_t> records, int64_t record_bytes,
   }
 }
 
+void LocateRecords(std::span<const int64_t> rows, std::span<const int64_t> firsts,
+                   std::span<const uint64_t> bases, int64_t record_bytes, int64_t* pieces,
+                   uint64_t* records) {
+  // Pieces have about as many rows each, so the guess is seldom off by more than one.
+  const auto num_pieces = static_cast<double>(bases.size());
+  const double pieces_per_row = num_pieces / static_cast<double>(firsts.back());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    auto piece = static_cast<size_t>(
+        std::min(num_pieces - 1, static_cast<double>(rows[i]) * pieces_per_row));
+    while (rows[i] < firsts[piece]) --piece;
+    while (rows[i] >= firsts[piece + 1]) ++piece;
+    pieces[i] = static_cast<int64_t>(piece);
+    records[i] =
+        bases[piece] + static_cast<uint64_t>((rows[i] - firsts[piece]) * record_bytes);
+  }
+}
+
 void PackItems(std::span<const RowItems> kinds, int64_t num_rows, uint8_t* out) {
   std::vector<const uint8_t*> next;
   for (const RowItems& kind : kinds) next.push_back(kind.items);

@@ -25,6 +25,12 @@ void PackRecords(std::span<const RecordColumn> columns, int64_t num_rows,
 void GatherRecords(std::span<const uint64_t> records, int64_t record_bytes,
                    std::span<const RecordColumn> columns);
 
+// Finds rows in pieces: piece i has the rows [firsts[i], firsts[i + 1]) from the address
+// `bases[i]` on. Writes the piece of each row, and the address of its record.
+void LocateRecords(std::span<const int64_t> rows, std::span<const int64_t> firsts,
+                   std::span<const uint64_t> bases, int64_t record_bytes, int64_t* pieces,
+                   uint64_t* records);
+
 // Items of a batch: `counts[row]` items of each row, one row's after another's.
 struct RowItems {
   uint8_t* items = nullptr;

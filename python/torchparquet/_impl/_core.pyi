@@ -27,7 +27,6 @@ __all__: list[str] = [
     "ReaderMemory",
     "ReaderSpec",
     "ReaderStats",
-    "RecordColumn",
     "RemoteRequest",
     "RemoteStore",
     "RowGroups",
@@ -55,6 +54,8 @@ __all__: list[str] = [
     "instructions",
     "keyed_rows",
     "load_arrow",
+    "locate_records",
+    "map_bytes",
     "map_shared_words",
     "mark_cache_folder",
     "may_hold",
@@ -66,6 +67,7 @@ __all__: list[str] = [
     "page_bounds",
     "page_rows",
     "parse_page_header",
+    "read_ahead",
     "read_footers",
     "set_epoch_of",
     "tensor_bytes",
@@ -629,14 +631,6 @@ class BatchReader:
     @property
     def wants_claim(self) -> bool: ...
 
-class RecordColumn:
-    def __init__(
-        self,
-        address: typing.SupportsInt | typing.SupportsIndex,
-        bytes: typing.SupportsInt | typing.SupportsIndex,
-        offset: typing.SupportsInt | typing.SupportsIndex,
-    ) -> None: ...
-
 class RowItems:
     def __init__(
         self,
@@ -673,7 +667,9 @@ def gather_items(
 def gather_records(
     records: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
     record_bytes: typing.SupportsInt | typing.SupportsIndex,
-    columns: collections.abc.Sequence[RecordColumn],
+    addresses: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
+    bytes: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    offsets: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
 ) -> None: ...
 def has_libcurl() -> bool: ...
 def has_libdeflate() -> bool: ...
@@ -689,6 +685,16 @@ def keyed_rows(
     count: typing.SupportsInt | typing.SupportsIndex,
 ) -> numpy.typing.NDArray[numpy.int64]: ...
 def load_arrow(path: str) -> str: ...
+def locate_records(
+    rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    firsts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    bases: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
+    record_bytes: typing.SupportsInt | typing.SupportsIndex,
+) -> tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.uint64]]: ...
+def map_bytes(
+    descriptor: typing.SupportsInt | typing.SupportsIndex,
+    num_bytes: typing.SupportsInt | typing.SupportsIndex,
+) -> numpy.typing.NDArray[numpy.uint8]: ...
 def map_shared_words(
     descriptor: typing.SupportsInt | typing.SupportsIndex,
 ) -> numpy.typing.NDArray[numpy.int64]: ...
@@ -703,7 +709,9 @@ def pack_items(
     out: typing.SupportsInt | typing.SupportsIndex,
 ) -> None: ...
 def pack_records(
-    columns: collections.abc.Sequence[RecordColumn],
+    addresses: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
+    bytes: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    offsets: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
     num_rows: typing.SupportsInt | typing.SupportsIndex,
     record_bytes: typing.SupportsInt | typing.SupportsIndex,
     records: typing.SupportsInt | typing.SupportsIndex,
@@ -718,6 +726,10 @@ def page_rows(
     num_rows: typing.SupportsInt | typing.SupportsIndex,
 ) -> list[int] | None: ...
 def parse_page_header(content: bytes) -> PageHeader | None: ...
+def read_ahead(
+    address: typing.SupportsInt | typing.SupportsIndex,
+    num_bytes: typing.SupportsInt | typing.SupportsIndex,
+) -> None: ...
 def read_footers(
     paths: collections.abc.Sequence[str],
     num_threads: typing.SupportsInt | typing.SupportsIndex,

@@ -43,6 +43,11 @@ class GlobalOpener(SampledOpener):
         unread = Share(0, 1, 1, order, int(num_rows[some].sum()), Ranges.none(), None, none)
         return GlobalStream(self.rows.open([unread], num_workers), self, share, num_workers)
 
+    def forget(self) -> None:
+        """Free the memory of ended streams, and of rows."""
+        super().forget()
+        self.store.forget()
+
     def batches_ahead(self, share: Share, num_workers: int) -> int:
         """Return how many batches are gathered ahead: two for each thread, if they fit memory."""
         specs = [field_spec(field) for field in self.rows.tensors]
@@ -62,7 +67,7 @@ class GlobalStream(HoldingStream):
         self._share = share
         self._num_threads = opener.rows.options.threads_per_worker(num_workers)
         self._num_ahead = opener.batches_ahead(share, num_workers)
-        self._wanted = self._numbers()
+        self._wanted = _rows_of_batches(opener, share)
         self._threads: ThreadPoolExecutor | None = None
         self._given: deque[Future[Batch]] = deque()
         self._failed: BaseException | None = None
@@ -96,20 +101,6 @@ class GlobalStream(HoldingStream):
                 return
             self._given.append(self._threads.submit(self._gathered, *wanted))
 
-    def _numbers(self) -> Iterator[tuple[Int64Array, NDArray[np.bool_]]]:
-        """Yield the rows of each batch, and which of them count as delivered."""
-        size = self._share.batch_size or 1
-        rows, are_valid = np.zeros(0, np.int64), np.zeros(0, bool)
-        for is_valid, more in self._opener._blocks(self._share):
-            rows = np.concatenate([rows, more])
-            are_valid = np.concatenate([are_valid, np.full(len(more), is_valid)])
-            whole = len(rows) // size * size
-            for begin in range(0, whole, size):
-                yield rows[begin : begin + size], are_valid[begin : begin + size]
-            rows, are_valid = rows[whole:], are_valid[whole:]
-        if len(rows):
-            yield rows, are_valid
-
     def _gathered(self, rows: Int64Array, are_valid: NDArray[np.bool_]) -> Batch:
         store = self._opener.store
         assert store.layout is not None  # noqa: S101
@@ -130,3 +121,20 @@ class GlobalStream(HoldingStream):
             # Garbage may be collected on one of the threads, which cannot join itself.
             is_own = threading.current_thread().name.startswith("torchparquet-gather")
             threads.shutdown(wait=not is_own, cancel_futures=True)
+
+
+def _rows_of_batches(
+    opener: GlobalOpener, share: Share
+) -> Iterator[tuple[Int64Array, NDArray[np.bool_]]]:
+    """Yield the rows of each batch, and which of them count as delivered."""
+    size = share.batch_size or 1
+    rows, are_valid = np.zeros(0, np.int64), np.zeros(0, bool)
+    for is_valid, more in opener._blocks(share):
+        rows = np.concatenate([rows, more])
+        are_valid = np.concatenate([are_valid, np.full(len(more), is_valid)])
+        whole = len(rows) // size * size
+        for begin in range(0, whole, size):
+            yield rows[begin : begin + size], are_valid[begin : begin + size]
+        rows, are_valid = rows[whole:], are_valid[whole:]
+    if len(rows):
+        yield rows, are_valid

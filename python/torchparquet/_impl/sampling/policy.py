@@ -16,7 +16,7 @@ from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
 _ORDER, _OFFSETS, _KEYS = 4, 5, 6
 # Beyond so many rows, an order is not sorted by random words but computed row by row.
 _SORTED_ROWS = 1 << 16
-_NUM_ROUNDS = 8
+_NUM_ROUNDS = 6
 _LARGEST_BLOCK, _MANY_BLOCKS = 1 << 14, 64
 
 

@@ -22,7 +22,6 @@ from torchparquet._impl.batches.batch_rows import ELEMENT_MASK
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.native import (
-    RecordColumn,
     RowItems,
     gather_items,
     gather_records,
@@ -35,6 +34,7 @@ from torchparquet.jagged import Jagged
 from torchparquet.keyed_jagged import KeyedJagged
 
 _PLACE, _COUNT = 8, 4  # bytes
+_NONE = torch.empty(0)
 
 
 class Memory(Protocol):
@@ -161,15 +161,36 @@ class Layout:
     def _head_bytes(self) -> int:
         return _PLACE + _COUNT * self.num_counts if self.num_counts else 0
 
-    def _record_columns(self, tensors: Sequence[Tensor], head: Sequence[Tensor]) -> list[Any]:
-        """Return where tensors of rows are, and their places in records."""
+    @cached_property
+    def _places(self) -> tuple[Int64Array, Int64Array]:
+        """The sizes of all parts of a record, the head included, and their places."""
         sizes = [_PLACE, *[_COUNT] * self.num_counts] if self.num_counts else []
-        sizes += [column.row_bytes for column in self.columns]
-        made, offset = [], 0
-        for tensor, size in zip([*head, *tensors], sizes, strict=True):
-            made.append(RecordColumn(tensor.data_ptr(), size, offset))
-            offset += size
-        return made
+        found = np.array([*sizes, *(column.row_bytes for column in self.columns)], np.int64)
+        return found, np.cumsum(found) - found
+
+    @cached_property
+    def _by_dtype(self) -> list[tuple[torch.dtype, list[int]]]:
+        """The numbers of the columns of each dtype, whose tensors of a batch lie in one piece."""
+        numbers: dict[str, list[int]] = {}
+        for number, column in enumerate(self.columns):
+            numbers.setdefault(column.dtype, []).append(number)
+        return [(_dtype(name), of) for name, of in numbers.items()]
+
+    def _empty(self, num_rows: int) -> tuple[list[Tensor], NDArray[np.uint64]]:
+        """Return tensors for the columns of rows, and their addresses."""
+        made: list[Tensor] = [_NONE] * len(self.columns)
+        addresses = np.zeros(len(self.columns), np.uint64)
+        for dtype, numbers in self._by_dtype:
+            columns = [self.columns[number] for number in numbers]
+            sizes = [num_rows * column.row_bytes // dtype.itemsize for column in columns]
+            piece = torch.empty(sum(sizes), dtype=dtype)
+            address = piece.data_ptr()
+            parts = piece.unsafe_split_with_sizes(sizes)
+            for number, column, part in zip(numbers, columns, parts, strict=True):
+                made[number] = part.view(num_rows, *column.shape) if column.shape else part
+                addresses[number] = address
+                address += num_rows * column.row_bytes
+        return made, addresses
 
     def pack(self, batch: Batch, place: int) -> tuple[Tensor, Tensor]:
         """Return the records of a batch, uint8 `[B, R]`, and its items, uint8 `[N]`.
@@ -200,8 +221,8 @@ class Layout:
         ends = sizes.cumsum(0)
         records = torch.empty(num_rows, self.record_bytes, dtype=torch.uint8)
         all_head = [ends - sizes + place, *head] if self.num_counts else []
-        columns = self._record_columns(tensors, all_head)
-        pack_records(columns, num_rows, self.record_bytes, records.data_ptr())
+        addresses = _addresses([*all_head, *tensors])
+        pack_records(addresses, *self._places, num_rows, self.record_bytes, records.data_ptr())
         packed = torch.empty(int(ends[-1]) if num_rows else 0, dtype=torch.uint8)
         pack_items(self._row_items(items, head), num_rows, packed.data_ptr())
         return records, packed
@@ -215,15 +236,13 @@ class Layout:
     def gather(self, memory: Memory, rows: Int64Array) -> Batch:
         """Return the batch of rows by number, int64 `[B]`."""
         piece, records = memory.records(rows)
-        made = [
-            torch.empty((len(rows), *column.shape), dtype=_dtype(column.dtype))
-            for column in self.columns
-        ]
+        made, addresses = self._empty(len(rows))
         head: list[Tensor] = []
         if self.num_counts:
             head.append(torch.empty(len(rows), dtype=torch.int64))
             head += torch.empty(self.num_counts, len(rows), dtype=torch.int32).unbind()
-        gather_records(records, self.record_bytes, self._record_columns(made, head))
+            addresses = np.append(_addresses(head), addresses)
+        gather_records(records, self.record_bytes, addresses, *self._places)
         batch: Batch = dict.fromkeys(self.order)
         batch.update(zip([column.name for column in self.columns], made, strict=True))
         if self.num_counts:
@@ -263,6 +282,10 @@ class Layout:
         for name, keys, _ in self.lists:
             if not keys:
                 batch[name] = _packed(*batch[name])
+
+
+def _addresses(tensors: Sequence[Tensor]) -> NDArray[np.uint64]:
+    return np.array([tensor.data_ptr() for tensor in tensors], np.uint64)
 
 
 def _lists_of(value: Jagged, mask: Tensor | None, count: int) -> _Lists:

@@ -13,7 +13,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import mmap
 import os
 import secrets
 import shutil
@@ -30,7 +29,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torchparquet._impl.native import digests_of_blocks, mark_cache_folder
+from torchparquet._impl.native import (
+    digests_of_blocks,
+    locate_records,
+    map_bytes,
+    mark_cache_folder,
+    read_ahead,
+)
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
 from torchparquet._impl.reading.streams import StreamOpener
@@ -86,6 +91,10 @@ class RowStore:
         """Return what makes a store that has opened nothing, in another process."""
         return RowStore, self._given
 
+    def forget(self) -> None:
+        """Give up what is open. No stream may read it."""
+        self.__init__(*self._given)  # type: ignore[misc]
+
     @property
     def told(self) -> str:
         """The bytes of all rows, in words."""
@@ -123,17 +132,21 @@ class RowStore:
         """Return the pieces of rows, int64 `[B]`, and the addresses of their records."""
         assert self.layout is not None  # noqa: S101
         size = self.layout.record_bytes
-        piece: Int64Array = np.searchsorted(self._first, rows, side="right") - 1
-        begin = (rows - self._first[piece]) * size
-        self._check(piece, begin, begin + size)
-        return piece, self._base[piece] + begin.astype(np.uint64)
+        piece, records = locate_records(rows, self._first, self._base, size)
+        if not self._all_checked:
+            begin = (rows - self._first[piece]) * size
+            self._check(piece, begin, begin + size)
+            # A piece that was made anew lies elsewhere.
+            piece, records = locate_records(rows, self._first, self._base, size)
+        return piece, records
 
     def items(self, piece: Int64Array, places: Int64Array, sizes: Int64Array) -> NDArray[np.uint64]:
         """Return the addresses, uint64 `[B]`, of items by piece, place and size in bytes."""
         assert self.layout is not None  # noqa: S101
         begin = (self._first[piece + 1] - self._first[piece]) * self.layout.record_bytes + places
-        some = sizes > 0
-        self._check(piece[some], begin[some], (begin + sizes)[some])
+        if not self._all_checked:
+            some = sizes > 0
+            self._check(piece[some], begin[some], (begin + sizes)[some])
         return self._base[piece] + begin.astype(np.uint64)
 
     def _fitting(self, row_bytes: float) -> int:
@@ -294,8 +307,6 @@ class RowStore:
 
     def _check(self, piece: Int64Array, begin: Int64Array, end: Int64Array) -> None:
         """Compare the digests of blocks of bytes that this process reads for the first time."""
-        if self._all_checked:
-            return
         found = []
         first, last = begin // BLOCK_BYTES, (end - 1) // BLOCK_BYTES
         for step in range(int((last - first).max(initial=-1)) + 1):
@@ -350,6 +361,8 @@ class _Piece:
     def is_damaged(self, blocks: Int64Array) -> bool:
         """True if a block, of these numbers, is not as it was written."""
         for block in blocks.tolist():
+            read_ahead(self.content.ctypes.data + block * BLOCK_BYTES, BLOCK_BYTES)
+        for block in blocks.tolist():
             own = self.content[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
             if digests_of_blocks(own, BLOCK_BYTES)[0] != self.digests[block]:
                 return True
@@ -357,7 +370,7 @@ class _Piece:
 
 
 def _mapped(descriptor: int) -> NDArray[np.uint8]:
-    return np.frombuffer(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ), np.uint8)
+    return map_bytes(descriptor, os.fstat(descriptor).st_size)
 
 
 def _sum(content: bytes) -> bytes:
