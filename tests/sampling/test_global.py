@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import tempfile
+import threading
 from collections import Counter
 from itertools import chain, islice
 from pathlib import Path
@@ -24,6 +26,7 @@ from torchparquet import (
     ByLength,
     Column,
     KeyedJagged,
+    NullValueError,
     Order,
     Pack,
     ParquetDataset,
@@ -266,6 +269,33 @@ def test_epochs_and_seeds_are_independent(tmp_path: Path, num_rows: int) -> None
             assert abs(correlation_of(order, other)) < 4.1
             # Fixed points of a random permutation: 1 on average.
             assert int((order == other).sum()) < 10
+
+
+def test_empty_row_groups_have_no_rows(tmp_path: Path) -> None:
+    table = pa.table({"x": np.arange(9)})
+    with pq.ParquetWriter(tmp_path / "a.parquet", table.schema) as writer:
+        for begin, size in ((0, 0), (0, 4), (4, 0), (4, 5), (9, 0)):
+            writer.write_table(table.slice(begin, size))
+    for cache in ({}, {"cache_dir": tmp_path / "cache"}):
+        assert sorted(chain(*rows_of(made(tmp_path / "a.parquet", **cache)))) == list(range(9))
+
+
+def test_a_null_where_none_may_be_is_an_error_before_the_first_batch(tmp_path: Path) -> None:
+    values = pa.array([*range(500), None], pa.int64())
+    pq.write_table(pa.table({"x": values}), tmp_path / "a.parquet", row_group_size=100)
+    batches = iter(made(tmp_path))
+    for _ in range(2):
+        with pytest.raises(NullValueError, match=r"column 'x' has a null.*row group 5"):
+            next(batches)
+
+
+def test_a_loop_that_ends_early_leaves_no_thread(data: Path) -> None:
+    before = set(threading.enumerate())
+    with contextlib.closing(made(data)) as dataset:
+        batches = iter(dataset)
+        assert len(next(batches)["x"]) == 16
+        batches.close()
+    assert set(threading.enumerate()) == before
 
 
 def test_an_epoch_is_the_same_in_every_process_and_differs_from_the_next(data: Path) -> None:

@@ -53,7 +53,8 @@ class GlobalOpener(SampledOpener):
         specs = [field_spec(field) for field in self.rows.tensors]
         size = int(tensor_bytes(specs, share.batch_size or 1)) or 1
         options = self.rows.options
-        fitting = options.memory_per_worker(num_workers) // size
+        # Half of the memory may be for rows.
+        fitting = options.memory_per_worker(num_workers) // 2 // size
         return max(1, min(2 * options.threads_per_worker(num_workers), fitting - 1))
 
 

@@ -215,17 +215,24 @@ class Layout:
                 if weights is not None:
                     begins.append(begins[-1] + len(own[-1]))
                     items.append(weights[begins[-2] : begins[-1]].contiguous())
-        sizes = torch.zeros(num_rows, dtype=torch.int64)
-        for kind in self.kinds:
-            sizes += head[kind.counted].to(torch.int64) * kind.item_bytes
-        ends = sizes.cumsum(0)
         records = torch.empty(num_rows, self.record_bytes, dtype=torch.uint8)
-        all_head = [ends - sizes + place, *head] if self.num_counts else []
-        addresses = _addresses([*all_head, *tensors])
+        packed = torch.empty(0, dtype=torch.uint8)
+        if self.num_counts:
+            sizes = self._item_bytes(head)
+            ends = sizes.cumsum(0)
+            packed = torch.empty(int(ends[-1]), dtype=torch.uint8)
+            pack_items(self._row_items(items, head), num_rows, packed.data_ptr())
+            head = [ends - sizes + place, *head]
+        addresses = _addresses([*head, *tensors])
         pack_records(addresses, *self._places, num_rows, self.record_bytes, records.data_ptr())
-        packed = torch.empty(int(ends[-1]) if num_rows else 0, dtype=torch.uint8)
-        pack_items(self._row_items(items, head), num_rows, packed.data_ptr())
         return records, packed
+
+    def _item_bytes(self, counts: Sequence[Tensor]) -> Tensor:
+        """Return the bytes of all items of each row, int64 `[B]`."""
+        sizes = torch.zeros(len(counts[0]), dtype=torch.int64)
+        for kind in self.kinds:
+            sizes += counts[kind.counted].to(torch.int64) * kind.item_bytes
+        return sizes
 
     def _row_items(self, items: Sequence[Tensor], counts: Sequence[Tensor]) -> list[Any]:
         return [
@@ -274,10 +281,7 @@ class Layout:
             if len(own) > part.depth:
                 batch[name + ELEMENT_MASK] = own[-1]
             batch[name] = (part.depth, own, counts[part.items[0].counted])
-        sizes = torch.zeros(len(places), dtype=torch.int64)
-        for kind in self.kinds:
-            sizes += counts[kind.counted].to(torch.int64) * kind.item_bytes
-        rows = memory.items(piece, places.numpy(), sizes.numpy())
+        rows = memory.items(piece, places.numpy(), self._item_bytes(counts).numpy())
         gather_items(rows, self._row_items(items, counts))
         for name, keys, _ in self.lists:
             if not keys:

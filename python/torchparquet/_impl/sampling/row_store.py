@@ -66,11 +66,13 @@ class RowStore:
         self.num_bytes = int(manifest.num_rows * row_bytes)
         self._batch_rows = self._fitting(row_bytes)
         ends = np.cumsum(manifest.row_group_num_rows)
+        begins = ends - manifest.row_group_num_rows
         piece_bytes = min(_PIECE_BYTES, max(_LEAST_PIECE_BYTES, self.num_bytes // _PIECES))
-        number = (ends - manifest.row_group_num_rows) * row_bytes // piece_bytes
+        # Empty row groups at the end are in the last piece.
+        number = np.minimum(begins, ends[-1] - 1) * row_bytes // piece_bytes
         first: Int64Array = np.flatnonzero(np.diff(number, prepend=-1.0))
         self._row_groups: Int64Array = np.append(first, len(ends))
-        self._first: Int64Array = np.append((ends - manifest.row_group_num_rows)[first], ends[-1])
+        self._first: Int64Array = np.append(begins[first], ends[-1])
         self.folder = None if folder is None else Path(folder) / "rows" / self._key()
         self._pieces: list[_Piece | None] = [None] * len(first)
         self._base = np.zeros(len(first), np.uint64)
