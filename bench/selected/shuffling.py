@@ -4,9 +4,7 @@
     python bench/selected/shuffling.py --rows 1000000
 
 Rows have 20 floats and a label, 0 in the first half and 1 in the second. An epoch of each kind is
-read in turn, page cache warm, two threads; medians of the epochs after the first. Half of the
-consumer's time is not measured: batches are not looked at, but for their labels and row numbers
-where shuffling is.
+read in turn, page cache warm, two threads; medians of the epochs after the first.
 """
 
 from __future__ import annotations

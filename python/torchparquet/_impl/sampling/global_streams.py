@@ -66,6 +66,7 @@ class GlobalStream(HoldingStream):
         super().__init__(rows, share.num_steps)
         self._opener = opener
         self._share = share
+        self._num_workers = num_workers
         self._num_threads = opener.rows.options.threads_per_worker(num_workers)
         self._num_ahead = opener.batches_ahead(share, num_workers)
         self._wanted = _rows_of_batches(opener, share)
@@ -81,7 +82,8 @@ class GlobalStream(HoldingStream):
         begin = time.perf_counter()
         try:
             if self._threads is None:
-                self._opener.store.fill(self._share.index, self._share.num_shares)
+                share = self._share
+                self._opener.store.fill(share.index, share.num_shares, self._num_workers)
                 self._threads = ThreadPoolExecutor(self._num_threads, "torchparquet-gather")
                 self._give()
             made = self._given[0].result()

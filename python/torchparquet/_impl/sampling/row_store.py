@@ -64,7 +64,7 @@ class RowStore:
         self._limit_bytes = limit_bytes
         row_bytes, self.is_exact = bytes_of_rows(rows.tensors)
         self.num_bytes = int(manifest.num_rows * row_bytes)
-        self._batch_rows = self._fitting(row_bytes)
+        self._row_bytes, self._num_workers = row_bytes, 1
         ends = np.cumsum(manifest.row_group_num_rows)
         begins = ends - manifest.row_group_num_rows
         piece_bytes = min(_PIECE_BYTES, max(_LEAST_PIECE_BYTES, self.num_bytes // _PIECES))
@@ -113,8 +113,9 @@ class RowStore:
                 f"they take {self.told}"
             )
 
-    def fill(self, index: int, num_sharers: int) -> None:
+    def fill(self, index: int, num_sharers: int, num_workers: int) -> None:
         """Make the pieces that are missing, as one of several who do so, and open all."""
+        self._num_workers = num_workers
         if self._owner_pid != os.getpid():
             self._mending, self._owner_pid = threading.Lock(), os.getpid()
         num_pieces = len(self._pieces)
@@ -122,13 +123,12 @@ class RowStore:
         turn = [*range(begin, num_pieces), *range(begin)]
         if self.folder is not None and not all(self._pieces):
             self._make_room(self.folder)
-        while True:
-            missing = [number for number in turn if self._pieces[number] is None]
-            if not missing:
-                return
-            found = [number for number in missing if self._open_or_make(number)]
-            if not found:
-                time.sleep(_WAIT_SECONDS)  # others make them
+        try:
+            while missing := [number for number in turn if self._pieces[number] is None]:
+                if not [number for number in missing if self._open_or_make(number)]:
+                    time.sleep(_WAIT_SECONDS)  # others make them
+        finally:
+            self._rows.forget()
 
     def records(self, rows: Int64Array) -> tuple[Int64Array, NDArray[np.uint64]]:
         """Return the pieces of rows, int64 `[B]`, and the addresses of their records."""
@@ -150,10 +150,6 @@ class RowStore:
             some = sizes > 0
             self._check(piece[some], begin[some], (begin + sizes)[some])
         return self._base[piece] + begin.astype(np.uint64)
-
-    def _fitting(self, row_bytes: float) -> int:
-        most = self._rows.options.memory_per_worker(1) // 16 // max(1.0, row_bytes)
-        return int(max(1, min(_BATCH_ROWS, most)))
 
     def _key(self) -> str:
         """Return a name that differs for other rows, columns, and ways to keep them."""
@@ -256,9 +252,12 @@ class RowStore:
         row_groups = np.zeros(self._rows.manifest.num_row_groups, bool)
         row_groups[self._row_groups[number] : self._row_groups[number + 1]] = True
         num_rows = np.where(row_groups, self._rows.manifest.row_group_num_rows, 0)
-        plan = EpochPlan(num_rows, PlanOptions(batch_size=self._batch_rows))
+        most = self._rows.options.memory_per_worker(self._num_workers) / 16 / self._row_bytes
+        batch_rows = int(max(1, min(_BATCH_ROWS, most)))
+        plan = EpochPlan(num_rows, PlanOptions(batch_size=batch_rows))
         layout, written, item_bytes = None, 0, 0
-        with closing(replace(self._rows).read_once(plan)) as batches:
+        # The memory of one piece's reader is the next one's.
+        with closing(self._rows.open([plan.share(0)], self._num_workers)) as batches:
             for batch in batches:
                 layout = layout or Layout.of(batch)
                 records, items = layout.pack(batch, item_bytes)
@@ -335,6 +334,7 @@ class RowStore:
             self._remove_damaged(self.folder / f"{number:06}.rows", "its bytes have changed")
             while not self._open_or_make(number):
                 time.sleep(_WAIT_SECONDS)
+            self._rows.forget()
 
 
 class _Piece:
