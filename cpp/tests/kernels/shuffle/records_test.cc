@@ -86,6 +86,17 @@ TEST_CASE("gathered items are those that rows were packed with") {
         std::vector<uint8_t>{9, 7, 8});
 }
 
+TEST_CASE("rows are found in pieces of any sizes") {
+  const std::vector<int64_t> firsts{0, 1, 100, 101, 130};
+  const std::vector<uint64_t> bases{1000, 2000, 90000, 5};
+  const std::vector<int64_t> rows{129, 0, 1, 99, 100, 101};
+  std::vector<int64_t> pieces(rows.size());
+  std::vector<uint64_t> records(rows.size());
+  LocateRecords(rows, firsts, bases, 10, pieces.data(), records.data());
+  CHECK(pieces == std::vector<int64_t>{3, 0, 1, 1, 2, 3});
+  CHECK(records == std::vector<uint64_t>{285, 1000, 2000, 2980, 90000, 5});
+}
+
 TEST_CASE("digests are of blocks, the last of which is the rest") {
   const std::vector<uint8_t> bytes{1, 2, 3, 4, 5};
   const std::vector<uint64_t> digests = DigestsOfBlocks(bytes, 2);
