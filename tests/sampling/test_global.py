@@ -289,6 +289,14 @@ def test_a_null_where_none_may_be_is_an_error_before_the_first_batch(tmp_path: P
             next(batches)
 
 
+def test_metrics_count_rows_and_waits(data: Path) -> None:
+    dataset = made(data)
+    num_batches = len(list(dataset))
+    metrics = dataset.metrics()
+    assert (metrics.rows, metrics.batches) == (600, num_batches)
+    assert 0 < metrics.wait_seconds <= metrics.elapsed_seconds
+
+
 def test_a_loop_that_ends_early_leaves_no_thread(data: Path) -> None:
     before = set(threading.enumerate())
     with contextlib.closing(made(data)) as dataset:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from torchparquet._impl.batches.batch_rows import num_rows_of
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.native import tensor_bytes
 from torchparquet._impl.plan.plan_options import Int64Array
@@ -92,7 +93,10 @@ class GlobalStream(HoldingStream):
             raise
         self._given.popleft()
         self._give()
-        self.reader.waited_seconds += time.perf_counter() - begin
+        reader, seconds = self.reader, time.perf_counter() - begin
+        reader.waited_seconds += seconds
+        reader.gathered.seconds += seconds
+        reader.gathered.rows += num_rows_of(made)
         return made
 
     def _give(self) -> None:
