@@ -46,6 +46,51 @@ void WithSize(int64_t bytes, const Copy& copy) {
   }
 }
 
+using Words = uint32_t __attribute__((vector_size(16)));
+
+Words Load(uint64_t address) {
+  Words words;
+  std::memcpy(&words, PointerOf(address), sizeof(words));
+  return words;
+}
+
+// True for four columns of 4 bytes that are side by side in records.
+bool AreFourWords(std::span<const RecordColumn> columns) {
+  if (columns.size() < 4) return false;
+  for (int64_t i = 0; i < 4; ++i) {
+    const RecordColumn& column = columns[static_cast<size_t>(i)];
+    if (column.bytes != 4 || column.offset != columns[0].offset + 4 * i) return false;
+  }
+  return true;
+}
+
+// Copies four such columns of as many rows as are a multiple of four, and returns how
+// many rows that are: a transposition takes a third of the time of single words.
+int64_t GatherFourWords(std::span<const uint64_t> records,
+                        std::span<const RecordColumn> columns, int64_t first_row) {
+  const auto offset = static_cast<uint64_t>(columns[0].offset);
+  size_t row = 0;
+  for (; row + 4 <= records.size(); row += 4) {
+    const Words a = Load(records[row] + offset);
+    const Words b = Load(records[row + 1] + offset);
+    const Words c = Load(records[row + 2] + offset);
+    const Words d = Load(records[row + 3] + offset);
+    const Words low_ab = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    const Words low_cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const Words high_ab = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const Words high_cd = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    const Words of_columns[] = {__builtin_shufflevector(low_ab, low_cd, 0, 1, 4, 5),
+                                __builtin_shufflevector(low_ab, low_cd, 2, 3, 6, 7),
+                                __builtin_shufflevector(high_ab, high_cd, 0, 1, 4, 5),
+                                __builtin_shufflevector(high_ab, high_cd, 2, 3, 6, 7)};
+    for (size_t i = 0; i < 4; ++i) {
+      std::memcpy(columns[i].values + 4 * (first_row + static_cast<int64_t>(row)),
+                  &of_columns[i], sizeof(Words));
+    }
+  }
+  return static_cast<int64_t>(row);
+}
+
 }  // namespace
 
 void PackRecords(std::span<const RecordColumn> columns, int64_t num_rows,
@@ -75,14 +120,21 @@ void GatherRecords(std::span<const uint64_t> records, int64_t record_bytes,
   for (int64_t begin = 0; begin < num_rows; begin += kTileRows) {
     Prefetch(tile_at(begin + kTileRows), record_bytes);
     const std::span<const uint64_t> tile = tile_at(begin);
-    for (const RecordColumn& column : columns) {
-      uint8_t* out = column.values + begin * column.bytes;
-      WithSize(column.bytes, [&](const auto& copy) {
-        for (const uint64_t record : tile) {
-          copy(out, PointerOf(record) + column.offset);
-          out += column.bytes;
-        }
-      });
+    size_t number = 0;
+    while (number < columns.size()) {
+      const auto rest = columns.subspan(number);
+      const bool are_four = AreFourWords(rest);
+      const int64_t done = are_four ? GatherFourWords(tile, rest, begin) : 0;
+      for (const RecordColumn& column : rest.first(are_four ? 4 : 1)) {
+        uint8_t* out = column.values + (begin + done) * column.bytes;
+        WithSize(column.bytes, [&](const auto& copy) {
+          for (const uint64_t record : tile.subspan(static_cast<size_t>(done))) {
+            copy(out, PointerOf(record) + column.offset);
+            out += column.bytes;
+          }
+        });
+      }
+      number += are_four ? 4 : 1;
     }
   }
 }

@@ -26,8 +26,9 @@ TEST_CASE("gathered records are the rows that were packed") {
     std::vector<ExactBuffer<uint8_t>> values;
     std::vector<RecordColumn> columns;
     int64_t record_bytes = 0;
-    for (int64_t i = draws.Between(1, 6); i > 0; --i) {
-      const int64_t bytes = draws.Between(1, 20);
+    const bool are_words = draws.OneIn(2);
+    for (int64_t i = draws.Between(1, 10); i > 0; --i) {
+      const int64_t bytes = are_words && i != 2 ? 4 : draws.Between(1, 20);
       const auto random = RandomBytes(draws, num_rows * bytes);
       values.emplace_back(random);
       columns.push_back({values.back().data(), bytes, record_bytes});

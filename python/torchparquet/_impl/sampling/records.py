@@ -126,6 +126,8 @@ class Layout:
                 lists.append((name, tuple(value.keys), tuple(keys)))
             elif not _is_element_mask(batch, name):
                 columns.append(_Column(name, _name_of(value.dtype), tuple(value.shape[1:])))
+        # Those of one width side by side, as the kernel copies four of them at once.
+        columns.sort(key=lambda column: -column.row_bytes)
         return cls(tuple(batch), tuple(columns), tuple(lists), num_counts)
 
     @classmethod
