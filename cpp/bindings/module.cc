@@ -39,4 +39,5 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
   BindEpochLedger(m);
   BindSpecs(m);
   BindReader(m);
+  BindRecords(m);
 }

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
 from torchparquet._impl.batches.fields import Field
@@ -37,6 +37,7 @@ from torchparquet._impl.rows.filters import FiltersArgument
 from torchparquet._impl.rows.row_numbers import RowsArgument
 from torchparquet._impl.rows.select_rows import RowArguments
 from torchparquet._impl.rows.splits import SplitArgument
+from torchparquet._impl.sampling.global_streams import GlobalOpener
 from torchparquet._impl.sampling.streams import SampledOpener
 from torchparquet._impl.sequences.by_length import GroupedOpener
 from torchparquet._impl.sequences.dealt_rows import DealtOpener
@@ -44,6 +45,7 @@ from torchparquet._impl.session.assembly import (
     Asked,
     Source,
     check_together,
+    is_of_all_rows,
     make_planner,
     transforms_of,
     window_of_row_groups,
@@ -109,7 +111,7 @@ class ParquetDataset(SessionDataset[Batch]):
         pack: Pack | Window | None = None,
         sample: Balanced | Weights | None = None,
         unique: str | Unique | None = None,
-        shuffle: bool = False,
+        shuffle: bool | Literal["global"] = False,
         seed: int = 0,
         shuffle_window: int | str | None = None,
         drop_last: bool = False,
@@ -180,7 +182,9 @@ class ParquetDataset(SessionDataset[Batch]):
                 `Unique`, for keys that no two ranks have in one step. Whole batches are dealt to
                 ranks; `even` and states count these instead of rows.
             shuffle: Permute row groups, and rows within windows of them, differently in each
-                epoch.
+                epoch. Or "global": each epoch is a permutation of all rows, read from a store of
+                decoded rows, which takes one pass before the first batch: in files of `cache_dir`,
+                or in memory without one, where the rows fit half of `max_memory`.
             seed: The key of the permutation; the same on all ranks.
             shuffle_window: The number of consecutive row groups of a share whose rows are permuted
                 together; 0 for none. Or a number of rows, such as "1_000_000 rows": longer row
@@ -227,10 +231,12 @@ class ParquetDataset(SessionDataset[Batch]):
                 for a slow first byte.
             filesystem: A file system of fsspec or `pyarrow.fs` for the paths, in place of URLs
                 and `storage_options`.
-            cache_dir: A folder on local disk that caches what is read of a store, for later epochs
-                and runs. Processes may share it; it must be empty or such a folder.
-            cache_limit: The most bytes of the cache; None for 64 GiB. The least recently used
-                blocks are removed. Each process may exceed the limit by a tenth until then.
+            cache_dir: A folder on local disk that caches what is read of a store, and the decoded
+                rows of `shuffle="global"`, for later epochs and runs. Processes may share it; it
+                must be empty or such a folder.
+            cache_limit: The most bytes of the cache, for blocks of a store and for decoded rows
+                each; None for 64 GiB. The least recently used blocks, or rows of other data, are
+                removed. Each process may exceed the limit for blocks by a tenth until then.
             manifest_cache: A file, or its URL, that keeps the content of the footers, for data
                 sets of thousands of files. No footer is read while all files have the sizes, times
                 of change and inodes (in a store: ETags) that it lists; otherwise all are, and it
@@ -255,9 +261,10 @@ class ParquetDataset(SessionDataset[Batch]):
         by_length = batch_size if isinstance(batch_size, ByLength) else None
         window = requested_window(shuffle_window)
         window_chunks, window_rows = window or (0, 0)
+        is_global = is_of_all_rows(shuffle)
         plan = PlanOptions(
             batch_size=(batch_size.rows or 1) if isinstance(batch_size, ByLength) else batch_size,
-            shuffle=shuffle,
+            shuffle=is_global or shuffle,  # type: ignore[arg-type]
             seed=seed,
             even=even,
             drop_last=drop_last,
@@ -278,6 +285,7 @@ class ParquetDataset(SessionDataset[Batch]):
             sample=sample,
             unique=unique,
             window=window,
+            is_global=is_global,
         )
         ahead = transform if isinstance(transform, Ahead) else None
         function = transform.function if isinstance(transform, Ahead) else transform
@@ -331,7 +339,7 @@ class ParquetDataset(SessionDataset[Batch]):
         )
         streams: StreamOpener | GroupedOpener | DealtOpener | SampledOpener = row_streams
         sampling = pack if isinstance(pack, Window) else sample or unique
-        if sampling is not None:
+        if sampling is not None or is_global:
             streams, plan = source.sampled(row_streams, plan, window, sampling, membership)
             samples, window = streams.manifest, None
         pins_for_device = pin_memory is not False
@@ -363,9 +371,8 @@ class ParquetDataset(SessionDataset[Batch]):
         transforms = transforms_of(streams.names, decoders, processors, function)
         if ahead is not None and transforms is None:
             raise ValueError("Ahead needs functions: its own, processors, or Column(decode=)")
-        compared: dict[str, Any] = {"num_epochs": num_epochs, "row_ids": row_ids}
-        if costs is not None:
-            compared["cost"] = costs.digest
+        of_costs = {} if costs is None else {"cost": costs.digest}
+        compared: dict[str, Any] = {"num_epochs": num_epochs, "row_ids": row_ids, **of_costs}
         self._session = DatasetSession(
             membership=membership,
             planner=planner,
@@ -401,6 +408,15 @@ class ParquetDataset(SessionDataset[Batch]):
     def num_epochs(self) -> int | None:
         """How many epochs one iteration reads; None for epoch after epoch without end."""
         return self._session.num_epochs
+
+    @property
+    def decoded_bytes(self) -> int | None:
+        """The bytes of the decoded rows that `shuffle="global"` keeps; None without it.
+
+        With strings and lists, about so many, as the footers say.
+        """
+        streams = self._session.streams
+        return streams.store.num_bytes if isinstance(streams, GlobalOpener) else None
 
     def marking_repeats(self) -> ParquetDataset:
         """Return a copy with `batch["row.valid"]`, False for repeats, as `even="pad"` has it."""

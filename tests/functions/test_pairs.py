@@ -59,6 +59,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "Window": {"pack": Window("id", past=2, future=3, edges="repeat")},
     "Weights": {"sample": Weights(np.arange(1, NUM_ROWS + 1))},
     "unique": {"unique": "key"},
+    "global": {"shuffle": "global"},
     "drop": {"even": "drop"},
     "pad": {"even": "pad"},
     "none": {"even": "none"},

@@ -148,10 +148,23 @@ def test_mixing_is_what_batches_show(report_of: Any, data: Any) -> None:
     report = report_of("plan", data, "--batch-size", 50, "--shuffle", "--shuffle-window", 4)
     assert report["mixing"]["row_groups_per_batch"] == pytest.approx(np.mean(met))
     assert report["mixing"]["rows_looked_at"] == 3000
+    of_random = np.arange(3000).std() / np.sqrt(50)
+    drift = np.std([batch.mean() for batch in np.split(rows, 60)]) / of_random
+    assert report["mixing"]["batch_drift"] == pytest.approx(drift, rel=1e-3)
     unshuffled = report_of("plan", data, "--batch-size", 50)
     assert unshuffled["mixing"]["row_groups_per_batch"] == 1
     assert unshuffled["mixing"]["rows_travelled"] == 0
     assert report["mixing"]["rows_travelled"] > 100
+
+
+def test_a_global_shuffle_has_the_bytes_of_its_rows(report_of: Any, data: Any) -> None:
+    dataset = ParquetDataset(data, batch_size=50, shuffle="global")
+    report = report_of("plan", data, "--global")
+    assert report["decoded_bytes"] == dataset.decoded_bytes
+    values = sum(of.nbytes for of in next(iter(dataset)).values())
+    assert report["decoded_bytes"] == 3000 * values // 50
+    assert report["mixing"] is None
+    assert ParquetDataset(data, batch_size=50).decoded_bytes is None
 
 
 def test_workers_add_up_to_their_rank(report_of: Any, data: Any) -> None:

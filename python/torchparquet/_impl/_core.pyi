@@ -30,6 +30,7 @@ __all__: list[str] = [
     "RemoteRequest",
     "RemoteStore",
     "RowGroups",
+    "RowItems",
     "Selections",
     "Share",
     "ShareWindows",
@@ -41,23 +42,33 @@ __all__: list[str] = [
     "begin_iteration",
     "bloom_filter_bytes",
     "cumulative_lengths",
+    "digests_of_blocks",
     "documents_of",
     "epoch_of",
     "find_indexes",
+    "gather_items",
+    "gather_records",
     "has_libcurl",
     "has_libdeflate",
     "hash_bytes",
     "instructions",
+    "keyed_rows",
     "load_arrow",
+    "locate_records",
+    "map_bytes",
     "map_shared_words",
+    "mark_cache_folder",
     "mark_sampled_rows",
     "may_hold",
     "num_iterations",
     "offer_libcurl",
     "offer_libdeflate",
+    "pack_items",
+    "pack_records",
     "page_bounds",
     "page_rows",
     "parse_page_header",
+    "read_ahead",
     "read_footers",
     "set_epoch_of",
     "sort_random_keys",
@@ -623,6 +634,14 @@ class BatchReader:
     @property
     def wants_claim(self) -> bool: ...
 
+class RowItems:
+    def __init__(
+        self,
+        address: typing.SupportsInt | typing.SupportsIndex,
+        bytes: typing.SupportsInt | typing.SupportsIndex,
+        counts: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+
 def await_gloo_threads() -> None: ...
 def begin_iteration(
     words: numpy.typing.NDArray[numpy.int64],
@@ -633,6 +652,10 @@ def bloom_filter_bytes(content: bytes) -> int | None: ...
 def cumulative_lengths(
     marks: typing.Annotated[numpy.typing.ArrayLike, numpy.uint8],
 ) -> numpy.typing.NDArray[numpy.int32]: ...
+def digests_of_blocks(
+    bytes: typing.Annotated[numpy.typing.ArrayLike, numpy.uint8],
+    block_bytes: typing.SupportsInt | typing.SupportsIndex,
+) -> numpy.typing.NDArray[numpy.uint64]: ...
 def documents_of(
     marks: typing.Annotated[numpy.typing.ArrayLike, numpy.uint8],
 ) -> tuple[numpy.typing.NDArray[numpy.int32], numpy.typing.NDArray[numpy.int32]]: ...
@@ -640,6 +663,17 @@ def epoch_of(
     words: numpy.typing.NDArray[numpy.int64], iteration: typing.SupportsInt | typing.SupportsIndex
 ) -> int: ...
 def find_indexes(footer: bytes) -> numpy.typing.NDArray[numpy.int64]: ...
+def gather_items(
+    rows: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
+    kinds: collections.abc.Sequence[RowItems],
+) -> None: ...
+def gather_records(
+    records: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
+    record_bytes: typing.SupportsInt | typing.SupportsIndex,
+    addresses: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
+    bytes: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    offsets: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+) -> None: ...
 def has_libcurl() -> bool: ...
 def has_libdeflate() -> bool: ...
 def hash_bytes(
@@ -647,14 +681,44 @@ def hash_bytes(
     ends: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
 ) -> numpy.typing.NDArray[numpy.uint64]: ...
 def instructions() -> str: ...
+def keyed_rows(
+    keys: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
+    num_rows: typing.SupportsInt | typing.SupportsIndex,
+    begin: typing.SupportsInt | typing.SupportsIndex,
+    count: typing.SupportsInt | typing.SupportsIndex,
+) -> numpy.typing.NDArray[numpy.int64]: ...
 def load_arrow(path: str) -> str: ...
+def locate_records(
+    rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    firsts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    bases: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
+    record_bytes: typing.SupportsInt | typing.SupportsIndex,
+) -> tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.uint64]]: ...
+def map_bytes(
+    descriptor: typing.SupportsInt | typing.SupportsIndex,
+    num_bytes: typing.SupportsInt | typing.SupportsIndex,
+) -> numpy.typing.NDArray[numpy.uint8]: ...
 def map_shared_words(
     descriptor: typing.SupportsInt | typing.SupportsIndex,
 ) -> numpy.typing.NDArray[numpy.int64]: ...
+def mark_cache_folder(path: str) -> None: ...
 def may_hold(bloom_filter: bytes, value: bytes) -> bool: ...
 def num_iterations(words: numpy.typing.NDArray[numpy.int64]) -> int: ...
 def offer_libcurl(path: str) -> None: ...
 def offer_libdeflate(path: str) -> None: ...
+def pack_items(
+    kinds: collections.abc.Sequence[RowItems],
+    num_rows: typing.SupportsInt | typing.SupportsIndex,
+    out: typing.SupportsInt | typing.SupportsIndex,
+) -> None: ...
+def pack_records(
+    addresses: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
+    bytes: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    offsets: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    num_rows: typing.SupportsInt | typing.SupportsIndex,
+    record_bytes: typing.SupportsInt | typing.SupportsIndex,
+    records: typing.SupportsInt | typing.SupportsIndex,
+) -> None: ...
 def page_bounds(
     column_index: bytes,
 ) -> tuple[list[bool], list[bytes], list[bytes], list[int]] | None: ...
@@ -665,6 +729,10 @@ def page_rows(
     num_rows: typing.SupportsInt | typing.SupportsIndex,
 ) -> list[int] | None: ...
 def parse_page_header(content: bytes) -> PageHeader | None: ...
+def read_ahead(
+    address: typing.SupportsInt | typing.SupportsIndex,
+    num_bytes: typing.SupportsInt | typing.SupportsIndex,
+) -> None: ...
 def read_footers(
     paths: collections.abc.Sequence[str],
     num_threads: typing.SupportsInt | typing.SupportsIndex,

@@ -91,6 +91,8 @@ class Data:
         if balanced:
             sample = Balanced(balanced, dict(parts["balanced"]["proportion"]), length)
         unique = order.pop("unique")
+        if order.pop("is_global"):
+            order["shuffle"] = "global"
         columns = None if packed else list(self.columns) or readable_columns(self.manifest())
         return ParquetDataset(
             self.paths,
@@ -235,6 +237,12 @@ _DATASET_OPTIONS = (
     number_option("--seed", least=0, default=0),
     click.option(
         "--shuffle/--no-shuffle", help="Permute row groups and rows, as shuffle=True does."
+    ),
+    click.option(
+        "--global", "is_global", is_flag=True, help='Permute all rows, as shuffle="global" does.'
+    ),
+    click.option(
+        "--cache-dir", metavar="DIR", help="The folder that keeps the decoded rows of --global."
     ),
     parsed_option(
         "--shuffle-window",

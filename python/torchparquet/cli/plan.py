@@ -9,7 +9,7 @@ from rich.console import Console
 
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.plan.epoch_plan import EpochPlan
-from torchparquet._impl.plan.plan_options import ANY_CHUNKS
+from torchparquet._impl.plan.plan_options import ANY_CHUNKS, Int64Array
 from torchparquet._impl.plan.share import Share
 from torchparquet._impl.plan.step_costs import RowCosts
 from torchparquet._impl.ranks.distribution import per_rank, prorated
@@ -58,14 +58,20 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     if len(all_ranks) > _MAX_TABLE_RANKS:
         more = len(all_ranks) - _MAX_TABLE_RANKS
         console.print(f"and {counted(more, 'more rank')}, which --json lists")
+    if "decoded_bytes" in report:
+        console.print(
+            "\nmixing: all rows are permuted together. Decoded rows, kept by one pass before the "
+            f"first batch: {size(report['decoded_bytes'])}"
+        )
     mixing = report["mixing"]
     if mixing is None:
         return
     noun = "rows" if unit == "batch" else units
     console.print(
         f"\nmixing: a batch has {noun} of {mixing['row_groups_per_batch']:.1f} row groups; half "
-        f"of the {units} move {mixing['rows_travelled']:,} places or more from the order of files "
-        f"(first {mixing['rows_looked_at']:,} {units} of rank 0)"
+        f"of the {units} move {mixing['rows_travelled']:,} places or more from the order of files; "
+        f"the mean place of a batch strays {mixing['batch_drift']:.1f} times as far as that of "
+        f"random {units} (first {mixing['rows_looked_at']:,} {units} of rank 0)"
     )
     if "costs" in report:
         costs = report["costs"]
@@ -105,8 +111,10 @@ def command(
         "bytes": int(manifest.row_group_num_bytes.sum()),
         **{name: getattr(options, name) for name in (*chosen, "shuffle_window", "window_rows")},
         "ranks": _ranks(manifest, plan),
-        "mixing": _mixing(plan.share(0)),
+        "mixing": _mixing(plan.share(0), manifest.row_group_num_rows),
     }
+    if dataset.decoded_bytes is not None:
+        report["decoded_bytes"] = dataset.decoded_bytes
     if packed is not None:
         if packed.unit == "batch":
             report["batch_size"] = order["batch_size"] if order["unique"] else None
@@ -131,7 +139,7 @@ def command(
     return report
 
 
-def _mixing(share: Share) -> dict[str, Any]:
+def _mixing(share: Share, row_group_rows: Int64Array) -> dict[str, Any]:
     """Measure the mixing of a share, on whole windows of a few million rows from its start."""
     rows = first_windows(share, _MAX_SAMPLED_ROWS)
     looked_at = len(rows.row)
@@ -142,10 +150,15 @@ def _mixing(share: Share) -> dict[str, Any]:
         bounds = np.append(np.arange(share.batch_size, looked_at, share.batch_size), looked_at)
     batches = np.split(rows.row_group, bounds)[: len(bounds)]
     met = [len(np.unique(batch)) for batch in batches if len(batch)]
+    numbers = (np.cumsum(row_group_rows) - row_group_rows)[rows.row_group] + rows.row
+    means = [of.mean() for of in np.split(numbers, bounds)[: len(bounds)] if len(of)]
+    # Numbers below N have the standard deviation N / √12; of a batch's mean it is √B less.
+    random = float(row_group_rows.sum()) / np.sqrt(12 * looked_at / max(1, len(means)))
     travelled = np.abs(rows.row_in_share - np.arange(looked_at))
     return {
         "row_groups_per_batch": float(np.mean(met)) if met else 0.0,
         "rows_travelled": int(np.median(travelled)) if looked_at else 0,
+        "batch_drift": float(np.std(means) / random) if means else 0.0,
         "rows_looked_at": looked_at,
     }
 

@@ -20,7 +20,7 @@ Row: TypeAlias = dict[str, Any]
 Texts: TypeAlias = Mapping[str, Literal["str", "bytes"]]
 
 _OF_TEXT = ("string", "enum", "json")
-_OF_VALUES = ".values.valid"
+ELEMENT_MASK = ".values.valid"  # after the name of the lists whose values it masks
 _GATHERED_AS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 # The lengths of documents in packed sequences, which are not row by row.
 _ENDS, _LONGEST, _LENGTHS = "cu_seqlens", "max_seqlen", "seqlens"
@@ -97,9 +97,9 @@ def is_of_batch(batch: Batch, name: str) -> bool:
 
 def element_mask_owner(batch: Batch, name: str) -> Jagged | None:
     """Return the lists whose elements a value masks; None if the value has one entry per row."""
-    if not name.endswith(_OF_VALUES):
+    if not name.endswith(ELEMENT_MASK):
         return None
-    owner = batch.get(name.removesuffix(_OF_VALUES))
+    owner = batch.get(name.removesuffix(ELEMENT_MASK))
     if not isinstance(owner, Jagged):
         return None
     if isinstance(owner.values, Jagged):

@@ -42,7 +42,7 @@ class Reading:
         reader = stream.reader
         self._begin = begin
         self._final: Metrics | None = None
-        self._waits = reader.waits
+        self._waits, self._gathered = reader.waits, reader.gathered
         self._other_wait = self._other_first_wait = 0.0
         if waited is not None:
             self._other_wait = waited - reader.stats.wait_seconds
@@ -97,8 +97,8 @@ class Reading:
             **own,
             batches=batches,
             waits=self._waits.waits(batches),
-            rows=stats.rows,
-            wait_seconds=stats.wait_seconds + self._other_wait,
+            rows=stats.rows + self._gathered.rows,
+            wait_seconds=stats.wait_seconds + self._other_wait + self._gathered.seconds,
             first_wait_seconds=stats.first_wait_seconds + self._other_first_wait,
             threads_waited_for_loop_seconds=stats.wait_for_loop_seconds,
             threads_waited_for_memory_seconds=stats.wait_for_memory_seconds,

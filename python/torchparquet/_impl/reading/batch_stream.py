@@ -18,7 +18,7 @@ from torchparquet._impl.reading import interpreter_exit
 from torchparquet._impl.reading.null_values import with_way_out
 from torchparquet._impl.reading.reader_arguments import native_shares
 from torchparquet._impl.reading.stream import Stream
-from torchparquet._impl.reading.waits import WaitCounter
+from torchparquet._impl.reading.waits import Gathered, WaitCounter
 from torchparquet.errors import NullValueError
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class BatchStream(Stream):
         self.reading: Any = None  # whose `end` takes the final counts
         self.waited_seconds = 0.0  # in all, by who asks for batches
         self.waits = WaitCounter()  # of the loop for single batches; it counts them
+        self.gathered = Gathered()  # of a stage that counts here
         first, *beside = native_shares(parts.row_groups, lanes)
         self._claims = lanes[0].claims
         spec = ReaderSpec(

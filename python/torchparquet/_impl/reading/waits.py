@@ -73,6 +73,14 @@ class Waits:
         return Waits(counts, longest)
 
 
+@dataclass
+class Gathered:
+    """What a stage delivered that the reader has not read, and how long the loop waited for it."""
+
+    rows: int = 0
+    seconds: float = 0.0
+
+
 class WaitCounter:
     """Counts the waits for batches of one stream, and remembers what the longest was for."""
 

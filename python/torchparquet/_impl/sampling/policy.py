@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from torchparquet._impl.native import window_order
+from torchparquet._impl.native import keyed_rows, window_order
 from torchparquet._impl.plan.order import epoch_order, philox
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
 
 # Parts of the counter, so that these random words differ from those of the plan.
-_ORDER, _OFFSETS = 4, 5
+_ORDER, _OFFSETS, _KEYS = 4, 5, 6
+# Beyond so many rows, an order is not sorted by random words but computed row by row.
+_SORTED_ROWS = 1 << 16
+_NUM_ROUNDS = 6
+_LARGEST_BLOCK, _MANY_BLOCKS = 1 << 14, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,3 +110,29 @@ class Policy(ABC):
 def equal_bounds(num_samples: int, block_rows: int) -> Int64Array:
     """Return the bounds of blocks of one size; the last may be shorter."""
     return np.append(np.arange(0, num_samples, block_rows, dtype=np.int64), num_samples)
+
+
+class GlobalOrder(Policy):
+    """All rows once, in a permutation of all of them that each epoch draws anew."""
+
+    def __init__(self, order: RowOrder) -> None:
+        """Cut the permutation into blocks, which are small where rows are few."""
+        self.order = order
+        self.num_rows = int(order.row_group_rows.sum())
+        self.block_rows = max(1, min(_LARGEST_BLOCK, self.num_rows // _MANY_BLOCKS))
+        self.bounds = equal_bounds(self.num_rows, self.block_rows)
+        self.rules = ["global"]
+        self._sorted = -1, np.zeros(0, np.int64)  # the latest epoch, and its rows in order
+
+    def rows(self, epoch: int, block: int) -> Int64Array:
+        """Return the rows of a block in order, int64."""
+        begin, end = self.bounds[block : block + 2].tolist()
+        words = philox(replace(self.order.options, epoch=epoch), 0, 0, _KEYS)
+        if self.num_rows > _SORTED_ROWS:
+            keys = words.random_raw(_NUM_ROUNDS)
+            rows: Int64Array = keyed_rows(keys, self.num_rows, begin, end - begin)
+            return rows
+        if self._sorted[0] != epoch:
+            order = np.argsort(words.random_raw(self.num_rows), kind="stable").astype(np.int64)
+            self._sorted = epoch, order
+        return self._sorted[1][begin:end]

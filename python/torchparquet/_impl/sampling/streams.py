@@ -92,7 +92,7 @@ class SampledOpener(HoldingOpener):
     def first_rows(self, shares: Sequence[Share]) -> tuple[Int64Array, Int64Array]:
         """Return the row groups and rows of the first batch of shares side by side."""
         first = [share.steps(0, 1) for share in shares]
-        return self._places(np.concatenate(list(self.blocks(first))))
+        return self._places(np.concatenate([rows for _, rows in self.blocks(first)]))
 
     def row_ids(self, epoch: int) -> Iterator[Int64Array]:
         """Yield the global numbers of the rows of each block of an epoch."""
@@ -104,10 +104,10 @@ class SampledOpener(HoldingOpener):
                 stored = self.rows.manifest.stored_rows(number, local[row_group == number])
                 yield first_rows[number] + stored
 
-    def blocks(self, shares: Sequence[Share]) -> Iterator[Int64Array]:
-        """Yield the rows of the samples of each chunk of shares side by side."""
+    def blocks(self, shares: Sequence[Share]) -> Iterator[tuple[bool, Int64Array]]:
+        """Yield the samples of each chunk of shares side by side, and if they are no repeats."""
         for chunk in self._chunks(shares):
-            yield self._samples(shares[0].epoch, chunk)
+            yield chunk.is_valid, self._samples(shares[0].epoch, chunk)
 
     def _chunks(self, shares: Sequence[Share]) -> list[Chunk]:
         """Return the chunks of shares side by side, which have as many, of as many units."""

@@ -107,7 +107,7 @@ class WindowStream(HoldingStream):
         self._held = {}
         self._is_valid = part.is_valid
         if not self._opener.policy.are_pieces:
-            self._rows = next(self._blocks)
+            _, self._rows = next(self._blocks)
         self._index, self._place = torch.from_numpy(part.places.astype(np.int64)), 0
         self._held = next(self._source)
         return True

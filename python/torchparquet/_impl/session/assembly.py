@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,10 @@ from torchparquet._impl.reading.word_pass import WordPass
 from torchparquet._impl.rows.exclusions import Exclusions
 from torchparquet._impl.rows.filters import both
 from torchparquet._impl.rows.select_rows import RowArguments, select_rows
+from torchparquet._impl.sampling.global_streams import GlobalOpener
 from torchparquet._impl.sampling.policies import Policies, Sampling
+from torchparquet._impl.sampling.policy import GlobalOrder, Policy, RowOrder
+from torchparquet._impl.sampling.row_store import RowStore
 from torchparquet._impl.sampling.row_values import RowValues
 from torchparquet._impl.sampling.streams import SampledOpener
 from torchparquet._impl.sampling.window_streams import WindowOpener, check_windowed
@@ -51,6 +54,8 @@ from torchparquet.errors import FileChangedError
 from torchparquet.options import Ahead, Balanced, ByLength, Order, Pack, Unique, Weights, Window
 
 _BATCHES_OF_BLOCK = 16
+# The plan of blocks, whose policy has shuffled the rows.
+_IN_ORDER: dict[str, Any] = {"shuffle": False, "shuffle_window": 0, "window_rows": 0}
 
 
 def check_together(
@@ -62,6 +67,7 @@ def check_together(
     sample: Balanced | Weights | None,
     unique: str | Unique | None,
     window: tuple[int, int] | None,
+    is_global: bool,
 ) -> None:
     """Check the options that exclude each other."""
     if pack is not None and not isinstance(pack, Pack | Window):
@@ -98,6 +104,19 @@ def check_together(
                 "shuffle_window=0": plan.shuffle and window == (0, 0),
             },
         )
+    if is_global:
+        _refuse_beside(
+            'shuffle="global"',
+            {
+                "shuffle_window": window is not None,
+                **named,
+                "batch_size=ByLength(...)": by_length is not None,
+                "batch_size=None": plan.batch_size is None,
+                "pack=Pack(...)": isinstance(pack, Pack),
+                "order": plan.order != Order(),
+                'even="dynamic"': plan.even == "dynamic",
+            },
+        )
     if by_length is None:
         return
     excluded = {
@@ -122,6 +141,13 @@ def check_together(
         'Order(balance="bytes")': plan.order.balance == "bytes",
     }
     _refuse_beside("ByLength(cost=...)", excluded)
+
+
+def is_of_all_rows(shuffle: bool | str) -> bool:
+    """True if all rows are permuted together; raises for a word that is not known."""
+    if isinstance(shuffle, str) and shuffle != "global":
+        raise ValueError(f'shuffle must be True, False or "global", got {shuffle!r}')
+    return shuffle == "global"
 
 
 def _refuse_beside(name: str, excluded: Mapping[str, bool]) -> None:
@@ -253,10 +279,15 @@ class Source:
         rows: StreamOpener,
         plan: PlanOptions,
         window: tuple[int, int] | None,
-        given: Sampling | str,
+        given: Sampling | str | None,
         membership: Membership,
-    ) -> tuple[SampledOpener, PlanOptions]:
-        """Return what opens streams of samples, and how these are planned: blocks in order."""
+    ) -> tuple[SampledOpener | GlobalOpener, PlanOptions]:
+        """Return what opens streams of samples, and how these are planned: blocks in order.
+
+        None is for a permutation of all rows.
+        """
+        if given is None:
+            return self._shuffled(rows, plan)
         of = Unique(given) if isinstance(given, str) else given
         is_batch, parts = isinstance(of, Unique), 1
         if isinstance(of, Unique) and of.across_ranks:
@@ -279,23 +310,38 @@ class Source:
         )
         if isinstance(policy, Windows):
             # Windows are copies of what is read.
-            options = replace(rows.options, pin_memory=False)
-            opener = WindowOpener(
-                rows=replace(rows, options=options, row_valid=False),
-                manifest=opener.manifest,
-                policy=policy,
-                pins_for_device=opener.pins_for_device,
-                row_valid=rows.row_valid,
-            )
+            opener = WindowOpener(**_opened(rows, policies, policy))
         return opener, replace(
             plan,
             batch_size=parts if is_batch else plan.batch_size,
             drop_last=plan.drop_last and not is_batch,
-            shuffle=False,
-            shuffle_window=0,
-            window_rows=0,
+            **_IN_ORDER,
             rows_together=policy.together,
         )
+
+    def _shuffled(self, rows: StreamOpener, plan: PlanOptions) -> tuple[GlobalOpener, PlanOptions]:
+        """Return what opens streams of rows of a permutation of all, and how these are planned."""
+        assert plan.batch_size is not None  # noqa: S101
+        _window_memory(rows, plan.batch_size).check_two_batches(plan.batch_size)
+        policy = GlobalOrder(RowOrder(rows.manifest.row_group_num_rows, plan))
+        values = RowValues(rows.manifest, rows.options, self.keys, self.storage)
+        policies = Policies(values, plan, policy.block_rows, policy.block_rows)
+        opened = _opened(rows, policies, policy)
+        cache = self.storage.of_client
+        store = RowStore(opened["rows"], cache.get("cache_folder"), cache.get("cache_limit"))
+        store.check_memory(1)
+        return GlobalOpener(store=store, **opened), replace(plan, **_IN_ORDER)
+
+
+def _opened(rows: StreamOpener, policies: Policies, policy: Policy) -> dict[str, Any]:
+    """Return the arguments of what opens streams of samples of a policy."""
+    return {
+        "rows": replace(rows, options=replace(rows.options, pin_memory=False), row_valid=False),
+        "manifest": policies.manifest(policy),
+        "policy": policy,
+        "pins_for_device": rows.options.pin_memory is not False,
+        "row_valid": rows.row_valid,
+    }
 
 
 def transforms_of(

@@ -1,0 +1,122 @@
+"""How well rows are shuffled that were sorted by label, and what it costs.
+
+    python bench/selected/shuffling.py              # both tables
+    python bench/selected/shuffling.py --rows 1000000
+
+Rows have 20 floats and a label, 0 in the first half and 1 in the second. An epoch of each kind is
+read in turn, page cache warm, two threads; medians of the epochs after the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from torchparquet import ParquetDataset
+
+_DIRECTORY = Path(__file__).resolve().parents[1] / "data"
+_ROW_GROUP = 32_768
+_BATCH_SIZE = 4096
+_CODECS = ("none", "snappy", "zstd")
+
+
+def _file(num_rows: int, codec: str) -> Path:
+    path = _DIRECTORY / f"sorted_{num_rows}" / f"{codec}.parquet"
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(1)
+    columns: dict[str, Any] = {f"x{at}": rng.random(num_rows, dtype=np.float32) for at in range(20)}
+    columns["label"] = (np.arange(num_rows) >= num_rows // 2).astype(np.int64)
+    columns["row"] = np.arange(num_rows)
+    pq.write_table(pa.table(columns), path, row_group_size=_ROW_GROUP, compression=codec)
+    return path
+
+
+def _kinds(path: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
+    rewritten = path.with_suffix(".shuffled")
+    if not rewritten.exists():
+        command = [sys.executable, "-m", "torchparquet", "rewrite", str(path), "--shuffle"]
+        rows = ["--row-group-rows", str(_ROW_GROUP)]
+        subprocess.run(
+            [*command, "--output", str(rewritten), *rows], check=True, capture_output=True
+        )
+    return {
+        "in file order": (path, {}),
+        "windows of 8 row groups": (path, {"shuffle": True}),
+        "windows of 32 row groups": (path, {"shuffle": True, "shuffle_window": 32}),
+        "`rewrite --shuffle`, in file order": (rewritten, {}),
+        "`rewrite --shuffle`, windows of 8": (rewritten, {"shuffle": True}),
+        'shuffle="global"': (path, {"shuffle": "global", "cache_dir": path.with_suffix(".cache")}),
+    }
+
+
+def _quality(num_rows: int) -> None:
+    print("| an epoch | serial correlation | label share of a batch | drift | neighbours |")
+    print("|---|---|---|---|---|")
+    for name, (path, options) in _kinds(_file(num_rows, "none")).items():
+        dataset = ParquetDataset(
+            path, batch_size=_BATCH_SIZE, columns=["label", "row"], drop_last=True, **options
+        )
+        batches = [(b["label"].numpy(), b["row"].numpy()) for b in dataset]
+        labels, rows = (np.concatenate(of).astype(float) for of in zip(*batches, strict=True))
+        serial = np.corrcoef(labels[:-1], labels[1:])[0, 1]
+        shares = [label.mean() for label, _ in batches]
+        random = num_rows / np.sqrt(12 * _BATCH_SIZE)
+        drift = np.std([row.mean() for _, row in batches]) / random
+        apart = np.abs(np.diff(rows)).mean() / (num_rows / 3)
+        print(
+            f"| {name} | {serial:.3f} | {np.min(shares):.2f} to {np.max(shares):.2f} | "
+            f"{drift:.1f} | {apart:.3f} |",
+            flush=True,
+        )
+
+
+def _rates(num_rows: int, repeats: int) -> None:
+    print("| an epoch, millions of rows per second | " + " | ".join(_CODECS) + " |")
+    print("|---|" + "---|" * len(_CODECS))
+    found: dict[str, list[str]] = {}
+    for codec in _CODECS:
+        path = _file(num_rows, codec)
+        shutil.rmtree(path.with_suffix(".cache"), ignore_errors=True)
+        kinds = _kinds(path)
+        kinds['shuffle="global", in memory'] = path, {"shuffle": "global", "max_memory": "4GiB"}
+        datasets = {
+            name: ParquetDataset(of, batch_size=_BATCH_SIZE, num_threads=2, **options)
+            for name, (of, options) in kinds.items()
+        }
+        rates: dict[str, list[float]] = {name: [] for name in datasets}
+        for _ in range(repeats + 1):
+            for name, dataset in datasets.items():
+                begin = time.perf_counter()
+                rows = sum(len(batch["row"]) for batch in dataset)
+                rates[name].append(rows / (time.perf_counter() - begin) / 1e6)
+        for name, of_epochs in rates.items():
+            first = f" (first epoch {of_epochs[0]:.2f})" if "global" in name else ""
+            found.setdefault(name, []).append(f"{statistics.median(of_epochs[1:]):.2f}{first}")
+    for name, cells in found.items():
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def main() -> None:
+    """Measures what the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    _quality(arguments.rows)
+    _rates(arguments.rows, arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Streams of rows in an order of all rows: each batch is gathered from a store of decoded rows."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from torchparquet._impl.batches.batch_rows import num_rows_of
+from torchparquet._impl.batches.tensors import Batch
+from torchparquet._impl.native import tensor_bytes
+from torchparquet._impl.plan.plan_options import Int64Array
+from torchparquet._impl.plan.ranges import Ranges
+from torchparquet._impl.plan.share import Share
+from torchparquet._impl.reading.reader_arguments import ROW_VALID, field_spec
+from torchparquet._impl.reading.stream import Stream
+from torchparquet._impl.sampling.row_store import RowStore
+from torchparquet._impl.sampling.streams import SampledOpener
+from torchparquet._impl.sequences.holding import HoldingStream
+
+
+@dataclass(kw_only=True)
+class GlobalOpener(SampledOpener):
+    """Opens streams of rows of a store, which the first of them fills."""
+
+    store: RowStore
+
+    def open(self, shares: Sequence[Share], num_workers: int) -> HoldingStream:
+        """Open a stream of a share; reads nothing yet."""
+        (share,) = shares
+        self.store.check_memory(num_workers)
+        # What counts reads and waits of an iteration: it delivers nothing, and has no thread.
+        num_rows = self.rows.manifest.row_group_num_rows
+        some = np.flatnonzero(num_rows)[:1]
+        order, none = Ranges.whole(some, num_rows[some]), np.zeros(0, np.int64)
+        unread = Share(0, 1, 1, order, int(num_rows[some].sum()), Ranges.none(), None, none)
+        return GlobalStream(self.rows.open([unread], num_workers), self, share, num_workers)
+
+    def forget(self) -> None:
+        """Free the memory of ended streams, and of rows."""
+        super().forget()
+        self.store.forget()
+
+    def batches_ahead(self, share: Share, num_workers: int) -> int:
+        """Return how many batches are gathered ahead: two for each thread, if they fit memory."""
+        specs = [field_spec(field) for field in self.rows.tensors]
+        size = int(tensor_bytes(specs, share.batch_size or 1)) or 1
+        options = self.rows.options
+        # Half of the memory may be for rows.
+        fitting = options.memory_per_worker(num_workers) // 2 // size
+        return max(1, min(2 * options.threads_per_worker(num_workers), fitting - 1))
+
+
+class GlobalStream(HoldingStream):
+    """Delivers the batches of a share, which threads gather ahead of the loop, in order."""
+
+    def __init__(self, rows: Stream, opener: GlobalOpener, share: Share, num_workers: int) -> None:
+        """Begin no thread yet."""
+        super().__init__(rows, share.num_steps)
+        self._opener = opener
+        self._share = share
+        self._num_workers = num_workers
+        self._num_threads = opener.rows.options.threads_per_worker(num_workers)
+        self._num_ahead = opener.batches_ahead(share, num_workers)
+        self._wanted = _rows_of_batches(opener, share)
+        self._threads: ThreadPoolExecutor | None = None
+        self._given: deque[Future[Batch]] = deque()
+        self._failed: BaseException | None = None
+
+    def _made(self) -> Batch:
+        if self._failed is not None:
+            raise self._failed
+        if self._num_taken == self.num_batches:
+            raise StopIteration
+        begin = time.perf_counter()
+        try:
+            if self._threads is None:
+                share = self._share
+                self._opener.store.fill(share.index, share.num_shares, self._num_workers)
+                self._threads = ThreadPoolExecutor(self._num_threads, "torchparquet-gather")
+                self._give()
+            made = self._given[0].result()
+        except Exception as error:
+            self._failed = error
+            raise
+        self._given.popleft()
+        self._give()
+        reader, seconds = self.reader, time.perf_counter() - begin
+        reader.waited_seconds += seconds
+        reader.gathered.seconds += seconds
+        reader.gathered.rows += num_rows_of(made)
+        return made
+
+    def _give(self) -> None:
+        """Have threads gather the next batches."""
+        assert self._threads is not None  # noqa: S101
+        while len(self._given) < self._num_ahead:
+            wanted = next(self._wanted, None)
+            if wanted is None:
+                return
+            self._given.append(self._threads.submit(self._gathered, *wanted))
+
+    def _gathered(self, rows: Int64Array, are_valid: NDArray[np.bool_]) -> Batch:
+        store = self._opener.store
+        assert store.layout is not None  # noqa: S101
+        batch = store.layout.gather(store, rows)
+        if self._opener.row_valid:
+            batch[ROW_VALID] = torch.from_numpy(are_valid.copy())
+        return batch
+
+    @property
+    def next_is_ready(self) -> bool:
+        """True if `next` need not wait, and has not ended."""
+        return bool(self._given) and self._given[0].done() and not self.closed
+
+    def _drop(self) -> None:
+        threads, self._threads = self._threads, None
+        self._given.clear()
+        if threads is not None and self._owner_pid == os.getpid():
+            # Garbage may be collected on one of the threads, which cannot join itself.
+            is_own = threading.current_thread().name.startswith("torchparquet-gather")
+            threads.shutdown(wait=not is_own, cancel_futures=True)
+
+
+def _rows_of_batches(
+    opener: GlobalOpener, share: Share
+) -> Iterator[tuple[Int64Array, NDArray[np.bool_]]]:
+    """Yield the rows of each batch, and which of them count as delivered."""
+    size = share.batch_size or 1
+    rows, are_valid = np.zeros(0, np.int64), np.zeros(0, bool)
+    for is_valid, more in opener.blocks([share]):
+        rows = np.concatenate([rows, more])
+        are_valid = np.concatenate([are_valid, np.full(len(more), is_valid)])
+        whole = len(rows) // size * size
+        for begin in range(0, whole, size):
+            yield rows[begin : begin + size], are_valid[begin : begin + size]
+        rows, are_valid = rows[whole:], are_valid[whole:]
+    if len(rows):
+        yield rows, are_valid

@@ -1,0 +1,427 @@
+"""A store of decoded rows, addressed by number: written in one pass, read at random.
+
+    row groups ──► pieces ──► records | items | digests of blocks | what it is
+    in file order  of about 128 MiB, mapped where they are read
+
+With `cache_dir` a piece is a file, which is renamed to its name when it is whole; processes that
+share the folder divide the pieces among them. Otherwise it is memory without a name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torchparquet._impl.native import (
+    digests_of_blocks,
+    locate_records,
+    map_bytes,
+    mark_cache_folder,
+    read_ahead,
+)
+from torchparquet._impl.plan.epoch_plan import EpochPlan
+from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
+from torchparquet._impl.reading.streams import StreamOpener
+from torchparquet._impl.sampling.records import Layout, bytes_of_rows
+from torchparquet.errors import CorruptFileError, users_level
+
+# What a disk that is colder than memory reads for little more than a page.
+BLOCK_BYTES = 64 << 10
+# Small data has pieces for several ranks to make.
+_PIECE_BYTES, _LEAST_PIECE_BYTES, _PIECES = 128 << 20, 1 << 20, 16
+_BATCH_ROWS = 1 << 16
+_FORMAT = 1
+_MAGIC = b"tpqrows1"
+# How long a wait for another process lasts between two looks.
+_WAIT_SECONDS = 0.05
+
+
+class RowStore:
+    """The decoded rows of a data set, in the order of its selected rows. Of one process."""
+
+    def __init__(self, rows: StreamOpener, folder: str | None, limit_bytes: int | None) -> None:
+        """Read nothing yet; `folder` is that of the cache, None to keep rows in memory."""
+        manifest = rows.manifest
+        self._given = rows, folder, limit_bytes
+        self._rows = replace(rows, options=replace(rows.options, pin_memory=False))
+        self._limit_bytes = limit_bytes
+        row_bytes, self.is_exact = bytes_of_rows(rows.tensors)
+        self.num_bytes = int(manifest.num_rows * row_bytes)
+        self._row_bytes, self._num_workers = row_bytes, 1
+        ends = np.cumsum(manifest.row_group_num_rows)
+        begins = ends - manifest.row_group_num_rows
+        piece_bytes = min(_PIECE_BYTES, max(_LEAST_PIECE_BYTES, self.num_bytes // _PIECES))
+        # Empty row groups at the end are in the last piece.
+        number = np.minimum(begins, ends[-1] - 1) * row_bytes // piece_bytes
+        first: Int64Array = np.flatnonzero(np.diff(number, prepend=-1.0))
+        self._row_groups: Int64Array = np.append(first, len(ends))
+        self._first: Int64Array = np.append(begins[first], ends[-1])
+        self.folder = None if folder is None else Path(folder) / "rows" / self._key()
+        self._pieces: list[_Piece | None] = [None] * len(first)
+        self._base = np.zeros(len(first), np.uint64)
+        self._begin = np.zeros(len(first), np.int64)  # of each piece's blocks, among all
+        self._is_checked = np.zeros(0, bool)
+        self._all_checked = False
+        self._mending = threading.Lock()
+        self._owner_pid = os.getpid()
+        self.layout: Layout | None = None
+        self._old: list[_Piece] = []  # other threads may be reading them
+        if limit_bytes is not None and folder is not None and self.num_bytes > limit_bytes:
+            raise ValueError(
+                f'cache_limit must hold the decoded rows that shuffle="global" reads, {self.told}: '
+                f"got {limit_bytes} bytes"
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what makes a store that has opened nothing, in another process."""
+        return RowStore, self._given
+
+    def forget(self) -> None:
+        """Give up what is open. No stream may read it."""
+        self.__init__(*self._given)  # type: ignore[misc]
+
+    @property
+    def told(self) -> str:
+        """The bytes of all rows, in words."""
+        return f"{'' if self.is_exact else 'about '}{self.num_bytes} bytes"
+
+    def check_memory(self, num_workers: int) -> None:
+        """Raise unless the rows fit half of the memory, where they are kept there."""
+        most = self._rows.options.memory_per_worker(num_workers) // 2
+        if self.folder is None and self.num_bytes > most:
+            of = " of a worker" if num_workers > 1 else ""
+            raise ValueError(
+                'shuffle="global" keeps all decoded rows, which must fit half of max_memory'
+                f"{of}, {most} bytes, or be on disk: give cache_dir=, a folder on a local disk; "
+                f"they take {self.told}"
+            )
+
+    def fill(self, index: int, num_sharers: int, num_workers: int) -> None:
+        """Make the pieces that are missing, as one of several who do so, and open all."""
+        self._num_workers = num_workers
+        if self._owner_pid != os.getpid():
+            self._mending, self._owner_pid = threading.Lock(), os.getpid()
+        num_pieces = len(self._pieces)
+        begin = index % num_sharers * num_pieces // num_sharers
+        turn = [*range(begin, num_pieces), *range(begin)]
+        if self.folder is not None and not all(self._pieces):
+            self._make_room(self.folder)
+        try:
+            while missing := [number for number in turn if self._pieces[number] is None]:
+                if not [number for number in missing if self._open_or_make(number)]:
+                    time.sleep(_WAIT_SECONDS)  # others make them
+        finally:
+            self._rows.forget()
+
+    def records(self, rows: Int64Array) -> tuple[Int64Array, NDArray[np.uint64]]:
+        """Return the pieces of rows, int64 `[B]`, and the addresses of their records."""
+        assert self.layout is not None  # noqa: S101
+        size = self.layout.record_bytes
+        piece, records = locate_records(rows, self._first, self._base, size)
+        if not self._all_checked:
+            begin = (rows - self._first[piece]) * size
+            self._check(piece, begin, begin + size)
+            # A piece that was made anew lies elsewhere.
+            piece, records = locate_records(rows, self._first, self._base, size)
+        return piece, records
+
+    def items(self, piece: Int64Array, places: Int64Array, sizes: Int64Array) -> NDArray[np.uint64]:
+        """Return the addresses, uint64 `[B]`, of items by piece, place and size in bytes."""
+        assert self.layout is not None  # noqa: S101
+        begin = (self._first[piece + 1] - self._first[piece]) * self.layout.record_bytes + places
+        if not self._all_checked:
+            some = sizes > 0
+            self._check(piece[some], begin[some], (begin + sizes)[some])
+        return self._base[piece] + begin.astype(np.uint64)
+
+    def _key(self) -> str:
+        """Return a name that differs for other rows, columns, and ways to keep them."""
+        rows = self._rows
+        told = [
+            *(_FORMAT, rows.manifest.fingerprint, rows.row_ids, self._first.tolist()),
+            *([f.identity, f.shape, f.order, f.file_values, f.kinds] for f in rows.fields),
+        ]
+        return hashlib.blake2b(json.dumps(told).encode(), digest_size=16).hexdigest()
+
+    # Pieces.
+
+    def _open_or_make(self, number: int) -> bool:
+        """Open a piece, made first if it is missing; False while another process makes it."""
+        if self.folder is None:
+            descriptor = _unnamed_memory()
+            try:
+                self._write(number, descriptor)
+                self._take(number, _Piece(descriptor, None))
+            finally:
+                os.close(descriptor)
+            return True
+        path = self.folder / f"{number:06}.rows"
+        if self._opened(number, path):
+            return True
+        with _locked(path.with_suffix(".lock")) as is_ours:
+            if is_ours and not self._opened(number, path):
+                self._make(number, path)
+                if not self._opened(number, path):
+                    raise CorruptFileError(f"a file of decoded rows cannot be read: {str(path)!r}")
+            return is_ours
+
+    def _opened(self, number: int, path: Path) -> bool:
+        """Open a piece; False if there is none, or it is damaged and was removed."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return False
+        try:
+            num_rows = int(self._first[number + 1] - self._first[number])
+            piece = _Piece(descriptor, num_rows)
+        except ValueError as error:
+            self._remove_damaged(path, str(error))
+            return False
+        finally:
+            os.close(descriptor)
+        self._take(number, piece)
+        return True
+
+    def _remove_damaged(self, path: Path, why: str) -> None:
+        warnings.warn(
+            f"a file of decoded rows is damaged ({why}), it is made anew: {str(path)!r}",
+            stacklevel=users_level(),
+        )
+        path.unlink(missing_ok=True)
+
+    def _take(self, number: int, piece: _Piece) -> None:
+        old = self._pieces[number]
+        if old is not None:
+            self._old.append(old)
+        self.layout = self.layout or piece.layout
+        if piece.layout != self.layout:
+            raise RuntimeError("files of decoded rows of one data set differ in their columns")
+        self._base[number] = piece.content.ctypes.data
+        self._pieces[number] = piece
+        if old is None and all(self._pieces):
+            num_blocks = [len(one.digests) for one in self._pieces if one is not None]
+            self._begin = np.cumsum(num_blocks, dtype=np.int64) - num_blocks
+            self._is_checked = np.zeros(sum(num_blocks), bool)
+            self._all_checked = self.folder is None  # memory of the process is not checked
+
+    def _make(self, number: int, path: Path) -> None:
+        for draft in path.parent.glob(f".{path.name}.*.draft"):
+            draft.unlink(missing_ok=True)  # of a process that was killed, for the lock is ours
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
+        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            self._write(number, descriptor)
+            self._check_limit(path.parent, os.fstat(descriptor).st_size)
+            draft.replace(path)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            if isinstance(error, CorruptFileError) or error.filename is not None:
+                raise
+            free = shutil.disk_usage(path.parent).free
+            raise OSError(
+                error.errno,
+                f'{error.strerror}: shuffle="global" keeps decoded rows, {self.told} in all, in '
+                f"cache_dir=, and what it has written so far stays; the disk has {free} bytes left",
+                str(path.parent),
+            ) from error
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def _write(self, number: int, descriptor: int) -> None:
+        """Read the row groups of a piece and write it whole."""
+        row_groups = np.zeros(self._rows.manifest.num_row_groups, bool)
+        row_groups[self._row_groups[number] : self._row_groups[number + 1]] = True
+        num_rows = np.where(row_groups, self._rows.manifest.row_group_num_rows, 0)
+        most = self._rows.options.memory_per_worker(self._num_workers) / 16 / self._row_bytes
+        batch_rows = int(max(1, min(_BATCH_ROWS, most)))
+        plan = EpochPlan(num_rows, PlanOptions(batch_size=batch_rows))
+        layout, written, item_bytes = None, 0, 0
+        # The memory of one piece's reader is the next one's.
+        with closing(self._rows.open([plan.share(0)], self._num_workers)) as batches:
+            for batch in batches:
+                layout = layout or Layout.of(batch)
+                records, items = layout.pack(batch, item_bytes)
+                size = layout.record_bytes
+                _write_at(descriptor, written * size, records.numpy())
+                _write_at(descriptor, int(num_rows.sum()) * size + item_bytes, items.numpy())
+                written += len(records)
+                item_bytes += len(items)
+        assert layout is not None  # noqa: S101
+        content_bytes = written * layout.record_bytes + item_bytes
+        digests = np.zeros(0, np.uint64)
+        if content_bytes:
+            digests = digests_of_blocks(_mapped(descriptor)[:content_bytes], BLOCK_BYTES)
+        head = {"rows": written, "bytes": content_bytes, "layout": layout.parts}
+        tail = digests.astype("<u8").tobytes() + json.dumps(head).encode()
+        sizes = np.array([len(tail) - 8 * len(digests)], "<u8").tobytes()
+        _write_at(descriptor, content_bytes, np.frombuffer(tail + sizes + _sum(tail), np.uint8))
+
+    # Room on the disk.
+
+    def _make_room(self, folder: Path) -> None:
+        """Mark the folder as a cache, and remove the least recently used of other data."""
+        mark_cache_folder(str(folder.parent.parent))
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.utime(folder)
+        others = []
+        for other in folder.parent.iterdir():
+            if other != folder:
+                with contextlib.suppress(FileNotFoundError):
+                    others.append((other.stat().st_mtime, other, _bytes_in(other)))
+        too_much = self.num_bytes + sum(of for *_, of in others) - (self._limit_bytes or 0)
+        for _, other, num_bytes in sorted(others):
+            if too_much > 0:
+                shutil.rmtree(other, ignore_errors=True)
+                too_much -= num_bytes
+
+    def _check_limit(self, folder: Path, more_bytes: int) -> None:
+        """Raise if what strings and lists take in the end is more than was expected."""
+        needed = _bytes_in(folder)  # with the draft
+        if self._limit_bytes is not None and not self.is_exact and needed > self._limit_bytes:
+            raise ValueError(
+                'cache_limit must hold the decoded rows that shuffle="global" reads, which were '
+                f"expected to take {self.told} and take more than {needed}; got "
+                f"{self._limit_bytes} bytes, of which {more_bytes} did not fit"
+            )
+
+    # Damage.
+
+    def _check(self, piece: Int64Array, begin: Int64Array, end: Int64Array) -> None:
+        """Compare the digests of blocks of bytes that this process reads for the first time."""
+        found = []
+        first, last = begin // BLOCK_BYTES, (end - 1) // BLOCK_BYTES
+        for step in range(int((last - first).max(initial=-1)) + 1):
+            touched = first + step <= last
+            blocks = (self._begin[piece] + first + step)[touched]
+            found.append(blocks[~self._is_checked[blocks]])
+        blocks = np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
+        of_piece = np.searchsorted(self._begin, blocks, side="right") - 1
+        for number in np.unique(of_piece).tolist():
+            own = blocks[of_piece == number] - self._begin[number]
+            opened = self._pieces[number]
+            assert opened is not None  # noqa: S101
+            if opened.is_damaged(own):
+                self._mend(number, opened)
+            self._is_checked[own + self._begin[number]] = True
+        self._all_checked = bool(self._is_checked.all())
+
+    def _mend(self, number: int, damaged: _Piece) -> None:
+        """Make a damaged piece anew, unless another thread has done so."""
+        assert self.folder is not None  # noqa: S101
+        with self._mending:
+            if self._pieces[number] is not damaged:
+                return
+            self._remove_damaged(self.folder / f"{number:06}.rows", "its bytes have changed")
+            while not self._open_or_make(number):
+                time.sleep(_WAIT_SECONDS)
+            self._rows.forget()
+
+
+class _Piece:
+    """A piece that is mapped to memory."""
+
+    def __init__(self, descriptor: int, num_rows: int | None) -> None:
+        """Map a file; ValueError unless it is whole and has so many rows."""
+        whole = _mapped(descriptor) if os.fstat(descriptor).st_size >= 24 else np.zeros(0, np.uint8)
+        if whole[-8:].tobytes() != _MAGIC:
+            raise ValueError("it is cut short, or no such file")
+        head_bytes = int(whole[-24:-16].view("<u8")[0])
+        head_begin = len(whole) - 24 - head_bytes
+        try:
+            head = json.loads(whole[max(0, head_begin) : -24].tobytes())
+            self.layout = Layout.parsed(head["layout"])
+            content_bytes: int = head["bytes"]
+            digests_end = content_bytes + 8 * -(-content_bytes // BLOCK_BYTES)
+            is_whole = digests_end == head_begin and num_rows in (None, head["rows"])
+        except (ValueError, KeyError, TypeError):
+            is_whole = False
+        if not is_whole or _sum(whole[content_bytes:-24].tobytes()) != whole[-16:].tobytes():
+            raise ValueError("it does not say what it has")
+        self.content = whole[:content_bytes]
+        self.digests = np.frombuffer(whole[content_bytes:digests_end].tobytes(), "<u8")
+
+    def is_damaged(self, blocks: Int64Array) -> bool:
+        """True if a block, of these numbers, is not as it was written."""
+        for block in blocks.tolist():
+            read_ahead(self.content.ctypes.data + block * BLOCK_BYTES, BLOCK_BYTES)
+        for block in blocks.tolist():
+            own = self.content[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
+            if digests_of_blocks(own, BLOCK_BYTES)[0] != self.digests[block]:
+                return True
+        return False
+
+
+def _mapped(descriptor: int) -> NDArray[np.uint8]:
+    return map_bytes(descriptor, os.fstat(descriptor).st_size)
+
+
+def _sum(content: bytes) -> bytes:
+    digest = digests_of_blocks(np.frombuffer(content, np.uint8), max(1, len(content)))
+    return bytes(digest.astype("<u8").tobytes() + _MAGIC)
+
+
+def _write_at(descriptor: int, place: int, content: NDArray[np.uint8]) -> None:
+    left: memoryview = content.reshape(-1).data
+    while len(left):
+        count = os.pwrite(descriptor, left, place)
+        left, place = left[count:], place + count
+
+
+def _bytes_in(folder: Path) -> int:
+    total = 0
+    for file in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            total += file.stat().st_size
+    return total
+
+
+def _unnamed_memory() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("torchparquet-rows", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Hold the lock of a file, which ends with its process; False if another has it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError:
+            pass  # file systems without locks: processes may do the same work
+        # Another process may have removed the file, and a third one locked its own.
+        is_ours = False
+        with contextlib.suppress(FileNotFoundError):
+            is_ours = os.path.samestat(path.stat(), os.fstat(descriptor))
+        try:
+            yield is_ours
+        finally:
+            if is_ours:
+                path.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)

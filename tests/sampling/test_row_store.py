@@ -1,0 +1,207 @@
+"""The decoded rows of `shuffle="global"` in files: later runs, shared folders, kills and damage."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from torchparquet import ParquetDataset
+
+NUM_ROWS = 16_000
+# The first arguments are the data and the cache. Prints whether the rows are those of the files.
+PROGRAM = """
+import sys
+from itertools import chain
+from torchparquet import ParquetDataset
+dataset = ParquetDataset(sys.argv[1], batch_size=1000, shuffle="global", cache_dir=sys.argv[2])
+rows = [(x, text) for b in dataset for x, text in zip(b["x"].tolist(), b["text"].to_str())]
+print(sorted(rows) == [(row, "text" * (row % 5)) for row in range(len(rows))], len(rows))
+"""
+
+
+def write(path: Path, num_rows: int = NUM_ROWS, row_group: int = 2000) -> Path:
+    wide = np.repeat(np.arange(num_rows, dtype=np.float32), 64)
+    columns: dict[str, Any] = {
+        "x": np.arange(num_rows),
+        "wide": pa.FixedSizeListArray.from_arrays(pa.array(wide), 64),
+        "text": ["text" * (row % 5) for row in range(num_rows)],
+    }
+    pq.write_table(pa.table(columns), path, row_group_size=row_group, compression="none")
+    return path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write(tmp_path / "data.parquet")
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def check(data: Path, cache: Path, num_rows: int = NUM_ROWS, **options: Any) -> list[Path]:
+    """Check an epoch against the files; return the pieces, of which nothing is left but files."""
+    dataset = ParquetDataset(data, batch_size=999, shuffle="global", cache_dir=cache, **options)
+    rows = []
+    for batch in dataset:
+        rows.append(batch["x"].tolist())
+        assert batch["wide"].equal(batch["x"].float()[:, None].expand(-1, 64))
+        assert batch["text"].to_str() == ["text" * (row % 5) for row in rows[-1]]
+    assert sorted(chain(*rows)) == list(range(num_rows))
+    assert rows != sorted(rows)
+    return pieces_in(cache)
+
+
+def pieces_in(cache: Path) -> list[Path]:
+    files = sorted(path for path in (cache / "rows").rglob("*") if path.is_file())
+    assert all(path.suffix == ".rows" for path in files), files
+    return files
+
+
+def program(data: Path, cache: Path, before: str = "") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", before + PROGRAM, data, cache],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def stamps(pieces: list[Path]) -> list[tuple[int, int]]:
+    return [(path.stat().st_ino, path.stat().st_mtime_ns) for path in pieces]
+
+
+def test_a_later_run_reads_no_value_of_the_files(data: Path, cache: Path) -> None:
+    pieces = check(data, cache)
+    assert len(pieces) > 2
+    before = stamps(pieces)
+    # The footer stays, and no value.
+    status, content = data.stat(), data.read_bytes()
+    footer_bytes = int.from_bytes(content[-8:-4], "little") + 8
+    data.write_bytes(bytes(len(content) - footer_bytes) + content[-footer_bytes:])
+    os.utime(data, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert stamps(check(data, cache)) == before
+    process = program(data, cache)
+    assert process.communicate()[0] == f"True {NUM_ROWS}\n"
+
+
+def test_other_data_columns_and_rows_have_files_of_their_own(data: Path, cache: Path) -> None:
+    first = check(data, cache)
+    dataset = ParquetDataset(
+        data, batch_size=9, columns=["x"], shuffle="global", cache_dir=cache, filters="x < 100"
+    )
+    assert sorted(chain(*(batch["x"].tolist() for batch in dataset))) == list(range(100))
+    assert len({path.parent for path in pieces_in(cache)}) == 2
+    write(data, 3000)
+    check(data, cache, 3000)
+    assert len({path.parent for path in pieces_in(cache)}) == 3
+    assert set(first) < set(pieces_in(cache))
+
+
+def test_a_killed_run_leaves_whole_pieces_which_the_next_completes(data: Path, cache: Path) -> None:
+    kill_at_third = """
+import os, pathlib, signal
+replace, calls = pathlib.Path.replace, []
+def killing(path, target):
+    calls.append(path)
+    if len(calls) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return replace(path, target)
+pathlib.Path.replace = killing
+"""
+    process = program(data, cache, kill_at_third)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    left = sorted((cache / "rows").rglob("*.rows"))
+    assert [path for path in left if not path.name.startswith(".")] == left
+    assert len(left) == 2
+    before = stamps(left)
+    pieces = check(data, cache)
+    assert len(pieces) > 2
+    assert stamps(pieces[:2]) == before
+
+
+def test_processes_at_once_share_the_work(data: Path, cache: Path) -> None:
+    processes = [program(data, cache) for _ in range(3)]
+    for process in processes:
+        out, err = process.communicate()
+        assert (out, process.returncode) == (f"True {NUM_ROWS}\n", 0), err
+    before = stamps(pieces_in(cache))
+    assert stamps(check(data, cache)) == before
+
+
+@pytest.mark.parametrize("damage", ["byte", "middle of the tail", "cut", "foreign", "empty"])
+def test_a_damaged_piece_is_made_anew(data: Path, cache: Path, damage: str) -> None:
+    pieces = check(data, cache)
+    content = bytearray(pieces[1].read_bytes())
+    if damage in ("byte", "middle of the tail"):
+        content[len(content) // 2 if damage == "byte" else -100] ^= 1
+    made = {"cut": bytes(content[:-1000]), "foreign": b"some other file" * 9, "empty": b""}
+    pieces[1].write_bytes(made.get(damage, bytes(content)))
+    before = stamps(pieces)
+    with pytest.warns(UserWarning, match=r"decoded rows is damaged .*000001.rows"):
+        assert check(data, cache) == pieces
+    after = stamps(pieces)
+    assert after[0] == before[0]
+    assert after[1] != before[1]
+    assert stamps(check(data, cache)) == after
+
+
+def test_a_deleted_piece_is_made_again(data: Path, cache: Path) -> None:
+    pieces = check(data, cache)
+    pieces[0].unlink()
+    assert check(data, cache) == pieces
+
+
+def test_a_full_disk_is_an_error_that_keeps_what_was_written(tmp_path: Path, cache: Path) -> None:
+    data = write(tmp_path / "data.parquet", row_group=8000)
+    limited = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (MOST, MOST))\n"
+    pieces = check(data, cache)
+    pieces[1].unlink()
+    size = pieces[0].stat().st_size // 2
+    kept = stamps(pieces[:1])
+    process = program(data, cache, limited.replace("MOST", str(size)))
+    err = process.communicate()[1]
+    assert process.returncode == 1
+    assert 'shuffle="global" keeps decoded rows, about' in err
+    assert "bytes left" in err
+    assert stamps(pieces_in(cache)) == kept
+    assert stamps(check(data, cache)[:1]) == kept
+
+
+def test_folders_that_others_use_are_refused(data: Path, cache: Path) -> None:
+    cache.mkdir()
+    (cache / "other").write_text("of another program")
+    with pytest.raises(ValueError, match="cache folder has other files"):
+        check(data, cache)
+    (cache / "other").unlink()
+    cache.chmod(0o777)
+    with pytest.raises(ValueError, match="every user may write to the cache folder"):
+        check(data, cache)
+    cache.chmod(0o700)
+    check(data, cache)
+
+
+def test_the_limit_of_the_cache_holds(tmp_path: Path, cache: Path) -> None:
+    limit = 16 << 20
+    data = [write(tmp_path / f"{number}.parquet", 40_000) for number in range(3)]
+    for number, path in enumerate(data):
+        os.utime(path, ns=(number, number))
+        check(path, cache, 40_000, cache_limit=limit)
+        assert sum(piece.stat().st_size for piece in pieces_in(cache)) < limit
+    too_long = write(tmp_path / "long.parquet", 80_000)
+    before = pieces_in(cache)
+    with pytest.raises(ValueError, match=r"cache_limit must hold .* about 2\d+ bytes"):
+        check(too_long, cache, 80_000, cache_limit=limit)
+    assert pieces_in(cache) == before
