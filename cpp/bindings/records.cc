@@ -1,3 +1,5 @@
+#include "kernels/shuffle/records.h"
+
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 #include <sys/mman.h>
@@ -13,7 +15,6 @@
 #include "bindings/module.h"
 #include "bindings/without_gil.h"
 #include "kernels/shuffle/keyed_order.h"
-#include "kernels/shuffle/records.h"
 #include "remote/disk_cache/cache_folder.h"
 
 namespace py = pybind11;

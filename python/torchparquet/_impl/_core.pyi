@@ -702,6 +702,15 @@ def map_shared_words(
     descriptor: typing.SupportsInt | typing.SupportsIndex,
 ) -> numpy.typing.NDArray[numpy.int64]: ...
 def mark_cache_folder(path: str) -> None: ...
+def mark_sampled_rows(
+    marked: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    samples: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+    first_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
+) -> tuple[
+    numpy.typing.NDArray[numpy.int64],
+    numpy.typing.NDArray[numpy.uint64],
+    numpy.typing.NDArray[numpy.uint32],
+]: ...
 def may_hold(bloom_filter: bytes, value: bytes) -> bool: ...
 def num_iterations(words: numpy.typing.NDArray[numpy.int64]) -> int: ...
 def offer_libcurl(path: str) -> None: ...
@@ -747,21 +756,12 @@ def set_epoch_of(
     iteration: typing.SupportsInt | typing.SupportsIndex,
     epoch: typing.SupportsInt | typing.SupportsIndex,
 ) -> None: ...
-def tensor_bytes(
-    fields: collections.abc.Sequence[FieldSpec], num_rows: typing.SupportsInt | typing.SupportsIndex
-) -> float: ...
-def mark_sampled_rows(
-    marked: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-    samples: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-    first_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-) -> tuple[
-    numpy.typing.NDArray[numpy.int64],
-    numpy.typing.NDArray[numpy.uint64],
-    numpy.typing.NDArray[numpy.uint32],
-]: ...
 def sort_random_keys(
     keys: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
 ) -> numpy.typing.NDArray[numpy.uint32]: ...
+def tensor_bytes(
+    fields: collections.abc.Sequence[FieldSpec], num_rows: typing.SupportsInt | typing.SupportsIndex
+) -> float: ...
 def window_order(
     key: typing.SupportsInt | typing.SupportsIndex,
     num_rows: typing.SupportsInt | typing.SupportsIndex,
