@@ -1,10 +1,11 @@
 """How well rows are shuffled that were sorted by label, and what it costs.
 
-    python bench/selected/shuffling.py              # both tables
+    python bench/selected/shuffling.py              # all tables
     python bench/selected/shuffling.py --rows 1000000
 
 Rows have 20 floats and a label, 0 in the first half and 1 in the second. An epoch of each kind is
-read in turn, page cache warm, two threads; medians of the epochs after the first.
+read in turn, page cache warm, two threads, and every byte is added up; medians of the epochs after
+the first. Processor time, which other work changes less, has the adding up too.
 """
 
 from __future__ import annotations
@@ -82,10 +83,19 @@ def _quality(num_rows: int) -> None:
         )
 
 
+def _epoch(dataset: ParquetDataset) -> tuple[float, float]:
+    """Returns seconds, and those of processors, of an epoch of which every byte is read."""
+    begin, used, rows, total = time.perf_counter(), time.process_time(), 0, 0
+    for batch in dataset:
+        rows += len(batch["row"])
+        for values in batch.values():
+            total ^= int(values.numpy().view(np.uint64).sum())
+    return (time.perf_counter() - begin) / rows, (time.process_time() - used) / rows
+
+
 def _rates(num_rows: int, repeats: int) -> None:
-    print("| an epoch, millions of rows per second | " + " | ".join(_CODECS) + " |")
-    print("|---|" + "---|" * len(_CODECS))
-    found: dict[str, list[str]] = {}
+    rates: dict[str, list[str]] = {}
+    work: dict[str, list[str]] = {}
     for codec in _CODECS:
         path = _file(num_rows, codec)
         shutil.rmtree(path.with_suffix(".cache"), ignore_errors=True)
@@ -95,17 +105,24 @@ def _rates(num_rows: int, repeats: int) -> None:
             name: ParquetDataset(of, batch_size=_BATCH_SIZE, num_threads=2, **options)
             for name, (of, options) in kinds.items()
         }
-        rates: dict[str, list[float]] = {name: [] for name in datasets}
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in datasets}
         for _ in range(repeats + 1):
             for name, dataset in datasets.items():
-                begin = time.perf_counter()
-                rows = sum(len(batch["row"]) for batch in dataset)
-                rates[name].append(rows / (time.perf_counter() - begin) / 1e6)
-        for name, of_epochs in rates.items():
-            first = f" (first epoch {of_epochs[0]:.2f})" if "global" in name else ""
-            found.setdefault(name, []).append(f"{statistics.median(of_epochs[1:]):.2f}{first}")
-    for name, cells in found.items():
-        print(f"| {name} | {' | '.join(cells)} |")
+                found[name].append(_epoch(dataset))
+        for name, epochs in found.items():
+            seconds, used = (statistics.median(of) for of in zip(*epochs[1:], strict=True))
+            is_global = "global" in name
+            first = f" (first epoch {1e-6 / epochs[0][0]:.2f})" if is_global else ""
+            rates.setdefault(name, []).append(f"{1e-6 / seconds:.2f}{first}")
+            first = f" (first epoch {epochs[0][1] * 1e9:.0f})" if is_global else ""
+            work.setdefault(name, []).append(f"{used * 1e9:.0f}{first}")
+    for unit, cells_of in (
+        ("an epoch, millions of rows per second", rates),
+        ("an epoch, nanoseconds of processor per row", work),
+    ):
+        print(f"\n| {unit} | {' | '.join(_CODECS)} |\n|---|" + "---|" * len(_CODECS))
+        for name, cells in cells_of.items():
+            print(f"| {name} | {' | '.join(cells)} |")
 
 
 def main() -> None:
