@@ -318,15 +318,21 @@ def test_an_epoch_is_the_same_in_every_process_and_differs_from_the_next(data: P
     assert rows_of(made(data, seed=1)) != first
 
 
-def test_workers_deliver_what_one_process_does(data: Path, tmp_path: Path) -> None:
-    for cache in ({}, {"cache_dir": tmp_path / "cache"}):
-        dataset = made(data, **cache)
-        for context in ("fork", "spawn"):
-            loader = DataLoader(
-                dataset, batch_size=None, num_workers=2, multiprocessing_context=context
-            )
-            dataset.set_epoch(0)
-            assert Counter(chain(*rows_of(loader))) == Counter(range(600))
+@pytest.mark.parametrize(
+    ("context", "in_files"),
+    [
+        ("fork", False),
+        ("spawn", True),
+        pytest.param("fork", True, marks=pytest.mark.long),
+        pytest.param("spawn", False, marks=pytest.mark.long),
+    ],
+)
+def test_workers_deliver_what_one_process_does(
+    data: Path, tmp_path: Path, context: str, in_files: bool
+) -> None:
+    dataset = made(data, **({"cache_dir": tmp_path / "cache"} if in_files else {}))
+    loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=context)
+    assert Counter(chain(*rows_of(loader))) == Counter(range(600))
 
 
 def test_filters_splits_and_numbers_say_which_rows_are_permuted(data: Path) -> None:

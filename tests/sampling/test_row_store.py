@@ -133,7 +133,7 @@ pathlib.Path.replace = killing
 
 
 def test_processes_at_once_share_the_work(data: Path, cache: Path) -> None:
-    processes = [program(data, cache) for _ in range(3)]
+    processes = [program(data, cache) for _ in range(2)]
     for process in processes:
         out, err = process.communicate()
         assert (out, process.returncode) == (f"True {NUM_ROWS}\n", 0), err
