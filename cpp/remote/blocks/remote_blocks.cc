@@ -29,6 +29,8 @@ RemoteBlocks::Request::Request(std::shared_ptr<Fetch> its_fetch,
   ++totals->num_in_flight;
 }
 
+// Nobody holds the request any more: its bytes leave the budget, and a fetch that is
+// still under way is cancelled. This may be on any thread, also one of the fetcher.
 RemoteBlocks::Request::~Request() {
   if (totals != nullptr) {
     totals->held_bytes -= fetch->range().num_bytes;
@@ -53,6 +55,7 @@ void RemoteBlocks::Listen(std::function<void()> on_change,
 
 void RemoteBlocks::Read(const std::shared_ptr<const RemoteObject>& object,
                         const ByteRange& range, uint8_t* out, Reading reading) {
+  // A turn for each block that the range touches, and for each stretch between blocks.
   ByteRange rest = range;
   while (rest.num_bytes > 0) {
     auto [place, request] = Find(object->number, rest);
@@ -67,6 +70,7 @@ void RemoteBlocks::Read(const std::shared_ptr<const RemoteObject>& object,
     out += num_bytes;
     rest = {end, rest.end() - end};
     if (request == nullptr) {
+      // Stop need not cancel it any more.
       const std::lock_guard lock(mutex_);
       std::erase(demanded_, fetch);
     } else if (reading == Reading::kData && end == place.end) {
@@ -98,6 +102,7 @@ std::shared_ptr<const uint8_t> RemoteBlocks::Borrow(int64_t file,
 }
 
 void RemoteBlocks::Await(const std::shared_ptr<Fetch>& fetch, int64_t num_bytes) {
+  // It goes before all that is asked for ahead.
   if (fetch->num_arrived() < num_bytes) fetcher_->Hurry(fetch);
   fetch->Await(num_bytes);
 }
@@ -122,6 +127,7 @@ std::pair<RemoteBlocks::Place, std::shared_ptr<RemoteBlocks::Request>> RemoteBlo
 std::shared_ptr<Fetch> RemoteBlocks::Demand(
     const std::shared_ptr<const RemoteObject>& object, const ByteRange& range) {
   auto fetch = std::make_shared<Fetch>(object, range);
+  // It is among `demanded_` before it starts: a Stop in between cancels it.
   {
     const std::lock_guard lock(mutex_);
     if (is_stopped_) throw Error(ErrorKind::kStopped, "the reader was closed");
@@ -138,6 +144,7 @@ void RemoteBlocks::Pass(const Place& place, std::shared_ptr<Request> request) {
     const std::lock_guard lock(mutex_);
     const auto found = blocks_.find(place);
     if (found == blocks_.end() || !found->second.drops_when_passed()) return;
+    // A copy, since each column that leaves is erased from the block's own list.
     const std::vector<Column*> columns = found->second.columns;
     for (Column* column : columns) {
       std::erase(column->blocks, place);
@@ -145,6 +152,7 @@ void RemoteBlocks::Pass(const Place& place, std::shared_ptr<Request> request) {
       Refresh(column);
     }
   }
+  // The caller's share of the request is the last one: with it the bytes go.
   request.reset();
   if (on_room_) on_room_();
 }
@@ -155,6 +163,7 @@ std::vector<RemoteBlocks::Handle> RemoteBlocks::Open(const StepPlace& place,
   std::vector<Handle> handles;
   handles.reserve(num_columns);
   const std::lock_guard lock(mutex_);
+  // Tasks may open a step before it is planned, and plans may come before tasks.
   Step& step = StepAt(place, num_columns);
   for (Column& column : step.columns) {
     handles.push_back({&column, {.table = this, .num_rows = num_rows}});
@@ -168,6 +177,7 @@ void RemoteBlocks::Return(Column* column, int64_t num_rows) noexcept {
   Steps::node_type ended;
   const std::lock_guard lock(mutex_);
   AddRows(column, -num_rows);
+  // Below 0 if the rows were read before they were planned: Want then asks for nothing.
   if (column->rows_left <= 0) {
     for (const Place& place : std::exchange(column->blocks, {})) {
       Leave(column, place, &dropped);
@@ -182,6 +192,9 @@ std::vector<WantedBlock> RemoteBlocks::Want(const StepPlace& place, int64_t num_
                                             const std::vector<bool>& in_parts) {
   const std::lock_guard lock(mutex_);
   Step& step = StepAt(place, in_parts.size());
+  // kNothing: an earlier plan has the column's blocks, or its rows were read by now.
+  // kHeld: another step of the row group has asked for the column, and this one shares
+  // what is in the table. kAll: also blocks that are not in the table.
   enum class Wants { kNothing, kHeld, kAll };
   std::vector<Wants> wants;
   for (size_t i = 0; i < step.columns.size(); ++i) {
@@ -192,6 +205,7 @@ std::vector<WantedBlock> RemoteBlocks::Want(const StepPlace& place, int64_t num_
                     : !in_parts[i] && IsHeldByOthers(place, i) ? Wants::kHeld
                                                                : Wants::kAll);
   }
+  // What is left of `blocks` is new in the table and has columns that use it.
   std::erase_if(blocks, [&](WantedBlock& wanted) {
     auto found = blocks_.find(PlaceOf(place.file, wanted.range));
     const bool is_new = found == blocks_.end();
@@ -220,6 +234,7 @@ void RemoteBlocks::DropWhenPassed(const StepPlace& place,
   for (const WantedBlock& block : blocks) {
     for (const int64_t number : block.columns) {
       Column& column = found->second.columns[static_cast<size_t>(number)];
+      // A single block leaves with its handle, which is as soon.
       column.drops_when_passed = column.blocks.size() > 1;
       Refresh(&column);
     }
@@ -249,6 +264,7 @@ void RemoteBlocks::Begin(std::shared_ptr<Fetch> fetch,
     if (is_cached) totals_->cached_bytes += request->fetch->range().num_bytes;
     for (Block* block : asked) block->request = request;
   }
+  // Without the lock: a fetch may end at once, on this thread, and End takes it.
   Follow(request, is_cached ? cached_.get() : fetcher_.get());
 }
 
@@ -279,6 +295,7 @@ std::vector<RemoteBlocks::Pin> RemoteBlocks::PinAll(
       Block& block = blocks_[place];
       ++block.num_pins;
       pins.push_back({this, {.place = place}});
+      // A block that was asked for already is pinned with that request.
       if (block.request != nullptr) continue;
       block.request = request;
       is_wanted = true;
@@ -291,6 +308,7 @@ std::vector<RemoteBlocks::Pin> RemoteBlocks::PinAll(
 // Begins the fetch, by `by` unless that is null, and tells of its end.
 void RemoteBlocks::Follow(const std::shared_ptr<Request>& request, Fetcher* by) {
   try {
+    // Weak: the fetch belongs to the request, which would otherwise keep itself.
     request->fetch->OnOver([signal = signal_, ended = std::weak_ptr(request)] {
       std::shared_ptr<Request> held = ended.lock();
       if (held == nullptr) return;  // nobody wants it
@@ -345,6 +363,8 @@ void RemoteBlocks::Keep(const std::shared_ptr<Request>& request) {
   }
 }
 
+// After an error of the plan: tasks that wait for blocks nobody asks for would wait for
+// ever, so all are called ready, and read what is missing.
 void RemoteBlocks::GiveUp() {
   const std::lock_guard lock(mutex_);
   has_given_up_ = true;
@@ -353,6 +373,8 @@ void RemoteBlocks::GiveUp() {
   }
 }
 
+// In this order: fetches that end tell nobody any more, no task waits for blocks, no
+// read begins a fetch, and what is under way is cancelled, so reads that wait end.
 void RemoteBlocks::Stop() {
   {
     const std::lock_guard lock(signal_->mutex);
@@ -443,6 +465,8 @@ void RemoteBlocks::DropIfFree(Blocks::iterator block, Blocks* dropped) {
   dropped->insert(blocks_.extract(block));
 }
 
+// A task would not wait if all of its column's blocks are there; or the first of them, if
+// blocks leave the budget one by one, since the budget may not have room for all.
 void RemoteBlocks::Refresh(Column* column) const {
   const auto has_first = [&] {
     if (!column->drops_when_passed || column->blocks.empty()) return false;
