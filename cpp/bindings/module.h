@@ -22,7 +22,8 @@ void BindFooters(pybind11::module_& m);
 void BindEpochLedger(pybind11::module_& m);
 // Adds what a reader is told of the tensors of a batch, and of the columns for them.
 void BindSpecs(pybind11::module_& m);
-// Adds the reader of batches, the memory that it hands out, and what it tells of its work.
+// Adds the reader of batches, the memory that it hands out, and what it tells of its
+// work.
 void BindReader(pybind11::module_& m);
 // Adds the order of all rows by a key, and rows as records.
 void BindRecords(pybind11::module_& m);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <iterator>
 #include <limits>
+#include <tuple>
 
 #include "base/errors.h"
 
@@ -136,8 +137,9 @@ void SortRandomKeys(std::span<const uint64_t> keys, uint32_t* order) {
     auto end = std::next(begin);
     while (end != sorted.end() && bits_of(*end) == bits_of(*begin)) ++end;
     if (end - begin > kFew) {
-      std::stable_sort(begin, end,
-                       [](const Entry& a, const Entry& b) { return a.key < b.key; });
+      std::sort(begin, end, [](const Entry& a, const Entry& b) {
+        return std::tie(a.key, a.number) < std::tie(b.key, b.number);
+      });
     } else {
       for (auto at = std::next(begin); at != end; ++at) {
         const Entry entry = *at;

@@ -324,11 +324,11 @@ struct Entry {
 template <typename Physical, typename Logical, typename Out>
 constexpr Entry IntegerEntryOf() {
   using Limits = std::numeric_limits<Logical>;
-  constexpr bool is_whole = sizeof(Physical) == sizeof(Logical);
+  constexpr bool kIsWhole = sizeof(Physical) == sizeof(Logical);
   return {
       .function = &ConvertInteger<Physical, Logical, Out>,
-      .is_copy = is_whole && std::is_same_v<Logical, Out>,
-      .may_refuse = !is_whole || !Fits<Out>(Limits::min()) || !Fits<Out>(Limits::max())};
+      .is_copy = kIsWhole && std::is_same_v<Logical, Out>,
+      .may_refuse = !kIsWhole || !Fits<Out>(Limits::min()) || !Fits<Out>(Limits::max())};
 }
 
 template <Stored kStored, typename Out>
