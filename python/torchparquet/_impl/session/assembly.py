@@ -232,7 +232,8 @@ class Source:
             keys=None,
             storage=StorageArguments(
                 manifest_cache=None if cache is None else f"{os.fspath(cache)}.tokens",
-                share=storage.share,
+                # Nothing of encrypted texts, not even how long they are.
+                share=None if self.keys is not None else storage.share,
             ),
         )
         opened = made.open(with_sizes=with_sizes)

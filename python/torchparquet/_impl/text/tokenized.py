@@ -26,7 +26,7 @@ from torchparquet.options import Pack
 
 # The version of token files; those of others are made anew.
 _FORMAT = 1
-_NAME_CHARACTERS = 100
+_NAME_BYTES = 100
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,8 @@ def _in_folder(manifest: Manifest, writer: TokenWriter, folder: Path, key: _Key)
         seen[name] += 1
         number = f".{seen[name]}" if seen[name] > 1 else ""  # of equal files
         stem = PurePath(manifest.names[file]).stem
-        stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in stem)[:_NAME_CHARACTERS]
+        stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in stem)
+        stem = stem.encode()[:_NAME_BYTES].decode(errors="ignore")
         paths[file] = folder / f"{stem}.{name}{number}.parquet"
 
     def num_rows_of(file: int) -> list[int]:
@@ -173,17 +174,20 @@ class _Key:
 
 def _in_memory(manifest: Manifest, writer: TokenWriter, reading: ReadOptions) -> list[Any]:
     found: list[Any] = []
-    most, num_bytes = int(reading.max_memory) // 2, 0
+    sink, most = pa.BufferOutputStream(), int(reading.max_memory) // 2
+
+    def check(unfinished_bytes: int) -> None:
+        num_bytes = sum(one.size for one in found) + sink.tell() + unfinished_bytes
+        if num_bytes > most:
+            raise ValueError(
+                "the tokens must fit half of max_memory: give more, or a folder by "
+                'Pack(token_cache="FOLDER"), which keeps them for later runs too; '
+                f"max_memory={reading.max_memory}, {num_bytes} bytes of tokens so far"
+            )
+
     files = manifest.row_group_file[manifest.row_group_num_rows > 0]
     for file in np.unique(files).tolist():
         sink = pa.BufferOutputStream()
-        writer.write(file, sink, None)
+        writer.write(file, sink, None, check)
         found.append(sink.getvalue())
-        num_bytes += found[-1].size
-        if num_bytes > most:
-            raise ValueError(
-                "the tokens must fit half of max_memory, or go to a folder: "
-                'Pack(token_cache="FOLDER") keeps them, also for later runs; '
-                f"max_memory={reading.max_memory}, {num_bytes} bytes of tokens so far"
-            )
     return found
