@@ -189,6 +189,19 @@ def test_a_cut_token_file_is_made_anew(tmp_path: Path) -> None:
     assert rows_of(ParquetDataset(tmp_path / "data", batch_size=2, pack=pack)) == whole
 
 
+@pytest.mark.parametrize("name", ["data/tokens", "data/.tokens", "data/a/_b", "data", "tokens"])
+def test_tokens_are_not_read_as_texts(tmp_path: Path, name: str) -> None:
+    write_texts(tmp_path / "data", MANY[:1])
+    pack = Pack("text", 8, tokenizer=Bytes(), token_cache=tmp_path / name)
+    for _ in range(2):
+        if name in ("data", "data/tokens"):
+            with pytest.raises(ValueError, match="must not be below a directory that is read"):
+                ParquetDataset([tmp_path / "data"], batch_size=2, pack=pack)
+            assert len(list((tmp_path / "data").iterdir())) == 1
+        else:
+            ParquetDataset([tmp_path / "data"], batch_size=2, pack=pack)
+
+
 def test_files_may_have_names_as_long_as_the_disk_takes(tmp_path: Path) -> None:
     write_texts(tmp_path / "data", MANY[:1])
     (tmp_path / "data/0.parquet").rename(tmp_path / f"data/{'語' * 82}.parquet")

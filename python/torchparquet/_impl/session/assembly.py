@@ -223,7 +223,7 @@ class Source:
         storage, folder = self.storage, pack.token_cache
         if folder is None and storage.cache_dir is not None:
             folder = f"{os.fspath(storage.cache_dir)}.tokens"
-        tokens = tokenized(manifest, columns, nulls, pack, reading, self.keys, folder)
+        tokens = tokenized(manifest, columns, nulls, pack, reading, self.keys, folder, self.paths)
         cache = storage.manifest_cache if folder is not None else None
         made = replace(
             self,

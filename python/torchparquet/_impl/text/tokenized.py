@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
+from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.footers.decryption import FileKeys
 from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.places import HIDDEN
 from torchparquet._impl.files.remote.urls import checked_path, is_remote_url, without_credentials
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
@@ -47,9 +49,10 @@ def tokenized(
     reading: ReadOptions,
     keys: FileKeys | None,
     folder: str | os.PathLike[str] | None,
+    paths: SourceArgument,
 ) -> TokenSource:
     """Return token files of the selected rows; make those that are not there yet."""
-    path = None if folder is None else _checked_folder(folder, manifest, keys)
+    path = None if folder is None else _checked_folder(folder, manifest, keys, paths)
     (field,) = resolve_columns(columns, manifest, nulls, pack)
     tokenizer = tokenizer_of(
         pack.tokenizer,
@@ -97,7 +100,10 @@ def _separator(pack: Pack, tokenizer: Tokenizer) -> Any:
 
 
 def _checked_folder(
-    folder: str | os.PathLike[str], manifest: Manifest, keys: FileKeys | None
+    folder: str | os.PathLike[str],
+    manifest: Manifest,
+    keys: FileKeys | None,
+    paths: SourceArgument,
 ) -> Path:
     """Return the folder of token files."""
     text = checked_path(folder, "token_cache")
@@ -110,6 +116,12 @@ def _checked_folder(
         )
     path = Path(text).absolute()
     within = next((file for file in manifest.files if file.startswith(f"{path}{os.sep}")), None)
+    for source in paths if isinstance(paths, list | tuple) else [paths]:
+        if isinstance(source, str | os.PathLike) and Path(source).is_dir():
+            directory = Path(source).absolute()
+            below = path.parts[len(directory.parts) :] if path.is_relative_to(directory) else ["."]
+            if not any(name.startswith(HIDDEN) for name in below):
+                within = str(directory)
     if within is not None:
         raise ValueError(
             "token_cache must not be below a directory that is read, because its files would be "
