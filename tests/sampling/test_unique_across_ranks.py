@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,9 @@ from tests.sampling.test_sampling import (
 )
 from torchparquet import Order, ParquetDataset, Unique, mix, verify_no_shard_overlap
 from torchparquet._impl.plan.plan_options import PlanOptions
+from torchparquet._impl.sampling import unique
 from torchparquet._impl.sampling.policy import RowOrder
+from torchparquet._impl.sampling.spreading import spread
 from torchparquet._impl.sampling.unique import UniqueKeys
 
 pytestmark = pytest.mark.filterwarnings("ignore:this epoch has no step")
@@ -196,6 +199,34 @@ def test_a_key_may_be_in_every_step_of_an_epoch() -> None:
     steps = job.steps(table_of(keys, 40))
     check_steps(job, keys, steps)
     assert all(sorted(keys[row] for row in chain(*step)) == list(range(24)) for step in steps)
+
+
+@pytest.mark.parametrize("is_canonical", [False, True])
+def test_few_threads_spread_large_blocks_at_once(
+    monkeypatch: pytest.MonkeyPatch, is_canonical: bool
+) -> None:
+    num_rows, job, spread_at = list[int](), Job(2, 8, window=1), threading.Lock()
+
+    def counted(keys: Any, *values: Any) -> Any:
+        assert spread_at.acquire(blocking=False)
+        try:
+            num_rows.append(len(keys))
+            return spread(keys, *values)
+        finally:
+            spread_at.release()
+
+    monkeypatch.setattr(unique, "spread", counted)
+    monkeypatch.setattr(unique, "_MOST_ROWS", 256)
+    options: dict[str, Any] = {"num_threads": 4}
+    if is_canonical:  # each rank has two parts of each block
+        job, options["order"] = replace(job, batch_size=4, size=2), Order(canonical_world_size=4)
+        options["batch_size"] = 8
+    table = table_of(KEYS, 60)
+    steps = job.steps(table, **options)
+    check_steps(replace(job, batch_size=8), KEYS, steps)
+    # Each of two ranks has spread each block once.
+    assert sum(num_rows) == 2 * len(KEYS) // 16 * 16
+    assert max(num_rows) == 256
 
 
 def test_steps_of_few_rows_are_as_many_as_there_are() -> None:

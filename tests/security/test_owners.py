@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from torchparquet import Column, ParquetDataset
+from torchparquet._impl.files.cache_file import Codec, KeptFile, Pass
+from torchparquet._impl.files.remote.storage import NO_STORAGE
 from torchparquet._impl.native import FetchOptions, RemoteStore
 
 NUM_ROWS = 20
@@ -72,6 +74,27 @@ def test_manifest_caches(data: Path, tmp_path: Path, spoil: Any, why: str) -> No
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert count(data, cache) == NUM_ROWS // 2
+
+
+@pytest.mark.parametrize(("spoil", "why"), DISTRUSTED)
+def test_no_rank_replaces_what_another_has_distrusted(tmp_path: Path, spoil: Any, why: str) -> None:
+    path, said = tmp_path / "cache", dict[str, list[bytes]]()
+    path.write_bytes(b"what another user wrote")
+    spoil(path)
+    codec: Codec[list[int]] = Codec(lambda value: {"value": value}, lambda parts: parts["value"])
+    of: Pass[list[int]] = Pass(["x"], lambda _: codec, lambda _: [3], lambda parts: parts[0])
+
+    def look(what: str, _: int, work: Any) -> list[bytes]:
+        said[what] = [work(0, 1)]
+        return said[what]
+
+    def hear(what: str, _: int, work: Any) -> list[bytes]:
+        return said[what] if '"kept"' in what else [work(0, 1)]
+
+    with pytest.warns(UserWarning, match=f"a cache is ignored, because (it )?{why}"):
+        assert of.found([1], KeptFile(path, codec, NO_STORAGE), look) == [3]
+    assert of.found([1], KeptFile(path, codec, NO_STORAGE), hear) == [3]
+    assert path.read_bytes() == b"what another user wrote"
 
 
 def test_a_cache_that_is_no_file(data: Path, tmp_path: Path) -> None:

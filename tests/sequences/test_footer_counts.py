@@ -12,6 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from torchparquet import CorruptFileError, Pack, ParquetDataset
+from torchparquet._impl.batches.columns import resolve_columns
+from torchparquet._impl.files.listing import Listing
+from torchparquet._impl.files.manifest_reading import footers_of, read_manifest
+from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
+from torchparquet._impl.reading.read_options import ReadOptions
+from torchparquet._impl.sequences import length_pass
 
 NUM_LISTS, LIST_LENGTH, NUM_EMPTY, LENGTH = 1000, 4, 63, 10
 # A footer's list of the numbers of values at each level: null and empty lists, null and other
@@ -61,6 +67,31 @@ def test_lists_are_not_read_to_be_counted(tmp_path: Path) -> None:
     # Here the length of each list counts.
     with pytest.raises(CorruptFileError):
         ParquetDataset(path, batch_size=None, pack=Pack("tokens", LENGTH, "split"))
+
+
+def test_parts_of_a_pass_read_the_footers_of_their_own_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(6):
+        write(tmp_path / f"{number}.parquet", [number] * NUM_LISTS)
+    manifest, read = read_manifest(str(tmp_path)), list[str]()
+
+    def counted(listing: Listing, *options: Any, **named: Any) -> Any:
+        read.extend(listing.paths)
+        return footers_of(listing, *options, **named)
+
+    def share(_: str, most: int, work: Any) -> list[bytes]:
+        return [work(part, most) for part in range(most)]
+
+    monkeypatch.setattr(length_pass, "footers_of", counted)
+    found = []
+    for storage in (NO_STORAGE, StorageArguments(share=share)):
+        lengths = length_pass.LengthPass(manifest, ReadOptions(), None, storage)
+        fields = resolve_columns(["tokens"], manifest, None, Pack("tokens", LENGTH, separator=-1))
+        found.append(length_pass.pack_rows(lengths, fields))
+        assert sorted(read) == list(manifest.files)
+        read.clear()
+    assert found[0].fingerprint == found[1].fingerprint
 
 
 @pytest.mark.parametrize("nulls", [False, True])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import logging
 import os
 import signal
 import subprocess
@@ -10,6 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures.texts import (
@@ -22,6 +27,7 @@ from tests.fixtures.texts import (
     write_texts,
 )
 from torchparquet import CorruptFileError, Pack, ParquetDataset
+from torchparquet._impl.text import token_files
 
 MANY = [[[f"file {file} text {row}" for row in range(40)]] for file in range(6)]
 # Tokenises by bytes, writes what it tokenises to a file, and is killed after so many portions.
@@ -181,6 +187,93 @@ def test_a_cut_token_file_is_made_anew(tmp_path: Path) -> None:
     (other,) = (tmp_path / "tokens").glob("0.*")
     file.write_bytes(other.read_bytes())
     assert rows_of(ParquetDataset(tmp_path / "data", batch_size=2, pack=pack)) == whole
+
+
+@pytest.mark.parametrize("name", ["data/tokens", "data/.tokens", "data/a/_b", "data", "tokens"])
+def test_tokens_are_not_read_as_texts(tmp_path: Path, name: str) -> None:
+    write_texts(tmp_path / "data", MANY[:1])
+    pack = Pack("text", 8, tokenizer=Bytes(), token_cache=tmp_path / name)
+    for _ in range(2):
+        if name in ("data", "data/tokens"):
+            with pytest.raises(ValueError, match="must not be below a directory that is read"):
+                ParquetDataset([tmp_path / "data"], batch_size=2, pack=pack)
+            assert len(list((tmp_path / "data").iterdir())) == 1
+        else:
+            ParquetDataset([tmp_path / "data"], batch_size=2, pack=pack)
+
+
+def test_files_may_have_names_as_long_as_the_disk_takes(tmp_path: Path) -> None:
+    write_texts(tmp_path / "data", MANY[:1])
+    (tmp_path / "data/0.parquet").rename(tmp_path / f"data/{'語' * 82}.parquet")
+    pack = Pack("text", 8, tokenizer=Bytes(), token_cache=tmp_path / "tokens")
+    ParquetDataset(tmp_path / "data", batch_size=2, pack=pack)
+    assert [file.name[:3] for file in (tmp_path / "tokens").iterdir()] == ["語語語"]
+
+
+def test_a_file_that_another_process_has_made_anew_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_texts(tmp_path / "data", MANY[:1])
+    tokenizer = Bytes()
+    pack = Pack("text", 8, tokenizer=tokenizer, token_cache=tmp_path / "tokens")
+    whole = rows_of(ParquetDataset(tmp_path / "data", batch_size=2, pack=pack))
+    (file,) = (tmp_path / "tokens").iterdir()
+    content, read = file.read_bytes(), pq.read_metadata
+    file.write_bytes(content[:-9])
+
+    def read_before(path: Path) -> Any:
+        try:
+            return read(path)
+        finally:
+            file.write_bytes(content)
+
+    monkeypatch.setattr(pq, "read_metadata", read_before)
+    tokenizer.texts.clear()
+    assert rows_of(ParquetDataset(tmp_path / "data", batch_size=2, pack=pack)) == whole
+    assert tokenizer.texts == []
+
+
+def test_a_file_that_cannot_be_read_is_not_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_texts(tmp_path / "data", MANY[:1])
+    pack = Pack("text", 8, tokenizer=Bytes(), token_cache=tmp_path / "tokens")
+    ParquetDataset(tmp_path / "data", batch_size=2, pack=pack)
+    (file,) = (tmp_path / "tokens").iterdir()
+
+    def refuse(path: Path) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(pq, "read_metadata", refuse)
+    with pytest.raises(PermissionError, match=file.name):
+        ParquetDataset(tmp_path / "data", batch_size=2, pack=pack)
+    assert file.exists()
+
+
+def test_a_process_that_waits_for_another_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, made, said = tmp_path / "a.parquet", [], []
+    draft = tmp_path / ".a.parquet.draft"
+    other = draft.open("wb")
+    fcntl.flock(other, fcntl.LOCK_EX)
+
+    def end_other(message: str, *values: Any) -> None:
+        said.append(message % values)
+        other.close()
+
+    def write(_file: int, to: Path) -> None:
+        made.append(to)
+        pq.write_table(pa.table({"tokens": [[1]]}), to)
+
+    monkeypatch.setattr(token_files, "_WARN_SECONDS", 0.0)
+    monkeypatch.setattr(logging.getLogger("torchparquet"), "warning", end_other)
+    token_files.written([0], lambda _: path, lambda _: [1], write)
+    assert said == [
+        "another process holds the lock of 1 token files, and this one waits; if no such process "
+        f"works, delete {draft}"
+    ]
+    assert made == [draft]
 
 
 def test_a_changed_byte_of_a_token_file_is_an_error(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import string
+import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -380,6 +381,34 @@ def test_tokens_that_do_not_fit_memory_need_a_folder(tmp_path: Path) -> None:
     assert len(ParquetDataset(tmp_path / "data", pack=pack, **options)) == 10_000
 
 
+def test_tokens_that_do_not_fit_memory_are_not_all_made(tmp_path: Path) -> None:
+    write_texts(tmp_path / "data", [[[f"{row} of many" for row in range(20_000)]]])
+    tokenizer = Bytes()
+    pack = Pack("text", 8, tokenizer=tokenizer)
+    with pytest.raises(ValueError, match="must fit half of max_memory"):
+        ParquetDataset(tmp_path / "data", batch_size=1, pack=pack, max_memory="256KiB")
+    assert len(tokenizer.texts) < 10_000
+
+
+def test_a_function_may_return_the_bytes_of_texts(tmp_path: Path) -> None:
+    write_texts(tmp_path / "data", [[["four", "twelve bytes"]]])
+
+    def tokenize(texts: list[str]) -> list[bytes]:
+        return [text.encode() for text in texts]
+
+    tokenize.fingerprint = "bytes"  # type: ignore[attr-defined]
+    pack = Pack("text", 4, tokenizer=tokenize)
+    dataset = ParquetDataset(tmp_path / "data", batch_size=1, pack=pack)
+    assert b"".join(map(bytes, rows_of(dataset))) == b"fourtwelve bytes"
+
+
+def test_a_tokenizer_that_makes_random_tokens_is_refused(tmp_path: Path) -> None:
+    write_texts(tmp_path / "data")
+    pack = Pack("text", 8, tokenizer=hugging_face(dropout=0.1))
+    with pytest.raises(ValueError, match=r"dropout=0\.1.*: set tokenizer\.model\.dropout = None"):
+        ParquetDataset(tmp_path / "data", batch_size=1, pack=pack)
+
+
 def test_long_texts_side_by_side_are_read_in_smaller_portions(tmp_path: Path) -> None:
     texts = ["short"] * 700 + [letter * 20_000 for letter in string.ascii_letters] + ["short"] * 90
     write_texts(tmp_path / "data", [[texts[:710], texts[710:]]])
@@ -391,7 +420,9 @@ def test_long_texts_side_by_side_are_read_in_smaller_portions(tmp_path: Path) ->
     assert rows_of(dataset) == sequences([tokens[:710], tokens[710:]], pack, None)
 
 
-def test_texts_that_may_be_encrypted_leave_no_tokens_on_disk(tmp_path: Path) -> None:
+def test_texts_that_may_be_encrypted_leave_no_tokens_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_texts(tmp_path / "data")
     options: Any = {"batch_size": 1, "decryption_properties": lambda path: None}
     pack = Pack("text", 8, tokenizer=Bytes(), token_cache=tmp_path / "tokens")
@@ -400,6 +431,7 @@ def test_texts_that_may_be_encrypted_leave_no_tokens_on_disk(tmp_path: Path) -> 
     assert not (tmp_path / "tokens").exists()
     pack = Pack("text", 8, tokenizer=Bytes())
     expected = sequences([[list(t.encode()) for t in one] for one in TEXTS], pack, None)
+    monkeypatch.setattr(tempfile, "TemporaryFile", None)
     assert rows_of(ParquetDataset(tmp_path / "data", pack=pack, **options)) == expected
 
 

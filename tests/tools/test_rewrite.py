@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import os
 import signal
 import sys
 import uuid
+from contextlib import nullcontext
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -18,10 +20,13 @@ import pytest
 
 from tests.fixtures import thrift_bytes
 from tests.fixtures.tree import completed
+from torchparquet import FileChangedError
+from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet.cli import main
 from torchparquet.cli.rewrite import writing
+from torchparquet.cli.rewrite.input_rows import InputRows, in_buckets
 from torchparquet.cli.rewrite.places import LocalOutput
-from torchparquet.cli.rewrite.writing import JOURNAL
+from torchparquet.cli.rewrite.writing import JOURNAL, Layout
 
 
 def table_of(num_rows: int, first: int = 0) -> pa.Table:
@@ -437,6 +442,62 @@ def test_directories_of_others_are_left_alone(refused: Any, data: Any, tmp_path:
 def test_two_at_once(refused: Any, data: Any, tmp_path: Path) -> None:
     with LocalOutput(tmp_path / "o").locked():
         assert "another rewrite" in refused(data, tmp_path / "o")
+
+
+def test_a_file_that_changes_while_a_part_of_it_is_read(tmp_path: Path) -> None:
+    for path in (tmp_path / "a.parquet", tmp_path / "b.parquet"):
+        pq.write_table(pa.table({"x": range(100)}), path)
+    os.utime(tmp_path / "b.parquet", ns=(1, 1))
+    rows = InputRows(read_manifest(str(tmp_path / "a.parquet")), pa.schema({"x": pa.int64()}))
+    for is_changed in (False, True):
+        tables = rows.tables(10, 20)
+        assert next(tables)["x"].to_pylist() == list(range(10, 20))
+        if is_changed:
+            (tmp_path / "b.parquet").rename(tmp_path / "a.parquet")
+        refusal = pytest.raises(FileChangedError, match=r"^the file has changed since")
+        with refusal if is_changed else nullcontext():
+            tables.close()
+
+
+def test_two_machines_that_write_one_file_do_not_meet(tmp_path: Path) -> None:
+    """As a machine that Ray has given up may go on."""
+    first, second = LocalOutput(tmp_path / "o"), LocalOutput(tmp_path / "o")
+    with pytest.raises(ValueError, match="must share the directory of --output"), first.elsewhere():
+        pass
+    with first.locked() as _, first.elsewhere(), second.elsewhere():
+        with first.new_file("part-0") as slow:
+            slow.write_text("half of")
+            with second.new_file("part-0") as path:
+                path.write_text("the content")
+            assert (tmp_path / "o/part-0").read_text() == "the content"
+            slow.write_text("the content")
+        (tmp_path / "o/.part-1.0123abcd.tmp").touch()  # of one that was killed
+    assert names_in(tmp_path / "o") == ["part-0"]
+    assert (tmp_path / "o/part-0").read_text() == "the content"
+
+
+def test_a_column_of_a_slice_must_fit_one_array() -> None:
+    class InTwoPieces:
+        """A table as pyarrow makes it of strings beyond 2 GiB."""
+
+        schema = pa.schema({"x": pa.int64()})
+
+        def unify_dictionaries(self) -> InTwoPieces:
+            return self
+
+        def take(self, _: Any) -> InTwoPieces:
+            return self
+
+        def combine_chunks(self) -> InTwoPieces:
+            return self
+
+        def slice(self, at: int, count: int) -> pa.Table:
+            pieces = pa.chunked_array([[1, 2], [3, 4]])
+            return pa.Table.from_arrays([pieces], schema=self.schema).slice(at, count)
+
+    layout = Layout(4, 4, [], [], 4, 4, 2)
+    with pytest.raises(ValueError, match="less --max-memory: 4 rows do not fit"):
+        list(in_buckets(InTwoPieces(), np.array([0, 0, 0, 1]), layout))
 
 
 # Failures

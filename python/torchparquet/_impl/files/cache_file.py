@@ -38,6 +38,8 @@ _OLD_SECONDS = 3600.0
 _MANY_FILES = 256
 # The version of the content and of how it is found; files of others are written anew.
 _FORMAT = 5
+# What a rank tells the others of a file that is not to be trusted.
+_DISTRUSTED = b"-"
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class KeptFile(Generic[Kept]):
         self._text = checked_path(self.path, "manifest_cache")
         is_remote = is_remote_url(self._text)
         self._store = store_beside(self._text, self.storage, self.paths) if is_remote else None
-        self._is_trusted = True
+        self.is_trusted = True
 
     def find(self) -> Kept | None:
         """Return the value; None, with a warning, if the file is damaged or not to be trusted."""
@@ -94,7 +96,7 @@ class KeptFile(Generic[Kept]):
         else:
             entry = store.look_up(store.name_of(self._text), afresh=True)
             content = None if entry is None else store.read(entry.name, 0, entry.num_bytes)
-        self._is_trusted = not distrust
+        self.is_trusted = not distrust
         if distrust:
             self._warn(f"a cache is ignored, {distrust}; name a file of your own")
         if content is None or distrust:
@@ -108,7 +110,7 @@ class KeptFile(Generic[Kept]):
 
     def keep(self, value: Kept) -> None:
         """Write the value, unless `find` has met a file that is not to be trusted."""
-        if not self._is_trusted:
+        if not self.is_trusted:
             return
         content, store = self.codec.encode(value), self._store
         if store is None:
@@ -149,9 +151,11 @@ class Pass(Generic[Kept]):
         codec = self.codec(whole)
         if file is not None:
             told = json.dumps([*self.told, "kept"])
-            (content,) = share(told, 1, lambda *_: _encoded(codec, file.find()))
-            if content:
+            (content,) = share(told, 1, lambda *_: _looked_up(codec, file))
+            if content not in (b"", _DISTRUSTED):
                 return _decoded(codec, content)
+            # Another rank than the one that looked may write it.
+            file.is_trusted = content != _DISTRUSTED
 
         def part_of(part: int, num_parts: int) -> slice:
             begin, end = (len(ends) * at // num_parts for at in (part, part + 1))
@@ -177,8 +181,11 @@ class Pass(Generic[Kept]):
         return found
 
 
-def _encoded(codec: Codec[Kept], value: Kept | None) -> bytes:
-    return b"" if value is None else codec.encode(value)
+def _looked_up(codec: Codec[Kept], file: KeptFile[Kept]) -> bytes:
+    value = file.find()
+    if value is None:
+        return b"" if file.is_trusted else _DISTRUSTED
+    return codec.encode(value)
 
 
 def _decoded(codec: Codec[Kept], content: bytes) -> Kept:

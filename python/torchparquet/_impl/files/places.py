@@ -24,7 +24,7 @@ from torchparquet._impl.files.remote.urls import HTTP, WITH_BUCKETS, family
 MAX_THREADS = 16
 _HEAD_BYTES = 4
 # A directory or pattern leaves out names that begin so.
-_HIDDEN = ("_", ".")
+HIDDEN = ("_", ".")
 # The errors of stat() for a text that is a pattern, not the name of an existing file.
 _NO_SUCH_NAME = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 # A mistaken address should be told soon.
@@ -73,8 +73,8 @@ class Disk:
                 continue
             visited.add((status.st_dev, status.st_ino))
             # Sorted, so that every machine follows the same one of two links to a directory.
-            folders[:] = sorted(name for name in folders if not name.startswith(_HIDDEN))
-            shown = [name for name in files if not name.startswith(_HIDDEN)]
+            folders[:] = sorted(name for name in folders if not name.startswith(HIDDEN))
+            shown = [name for name in files if not name.startswith(HIDDEN)]
             names += [os.path.join(folder, name) for name in shown]  # noqa: PTH118
         return sorted(names)
 
@@ -149,7 +149,7 @@ class StorePlace:
         return [
             name
             for name in names
-            if not any(part.startswith(_HIDDEN) for part in name.removeprefix(prefix).split("/"))
+            if not any(part.startswith(HIDDEN) for part in name.removeprefix(prefix).split("/"))
         ]
 
     def _list(self, directory: str, prefix: str = "") -> list[str]:

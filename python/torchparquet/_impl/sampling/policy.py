@@ -77,6 +77,7 @@ class Policy(ABC):
         bounds: int64 `[b + 1]`, the first sample of each block, and the number of samples.
         together: Samples that are dealt together: the bounds are multiples.
         rows_of_unit: Samples of what the plan counts: 1, or those of a batch.
+        most_threads: Threads that may call `rows` at once, as each takes memory.
         rules: Values that differ for other samples of the same rows, as JSON.
     """
 
@@ -84,6 +85,7 @@ class Policy(ABC):
     bounds: Int64Array
     together = 1
     rows_of_unit = 1
+    most_threads = 64
     rules: list[Any]
 
     def begin(self, epoch: int) -> None:  # noqa: B027  # most have nothing to do
@@ -132,7 +134,8 @@ class GlobalOrder(Policy):
             keys = words.random_raw(_NUM_ROUNDS)
             rows: Int64Array = keyed_rows(keys, self.num_rows, begin, end - begin)
             return rows
-        if self._sorted[0] != epoch:
+        latest, order = self._sorted  # once, as another thread may have another epoch
+        if latest != epoch:
             order = np.argsort(words.random_raw(self.num_rows), kind="stable").astype(np.int64)
             self._sorted = epoch, order
-        return self._sorted[1][begin:end]
+        return order[begin:end]

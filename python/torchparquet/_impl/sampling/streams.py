@@ -125,7 +125,8 @@ class SampledOpener(HoldingOpener):
         def found(chunk: Chunk) -> Part:
             return Part(chunk.is_valid, *self._wanted(self._samples(epoch, chunk)))
 
-        with ThreadPoolExecutor(self.rows.options.threads_per_worker(num_workers)) as pool:
+        num_threads = self.rows.options.threads_per_worker(num_workers)
+        with ThreadPoolExecutor(min(num_threads, self.policy.most_threads)) as pool:
             return list(pool.map(found, self._chunks(shares)))
 
     def _manifest_of(self, parts: Sequence[Part]) -> Manifest:

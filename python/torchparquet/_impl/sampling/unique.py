@@ -59,7 +59,11 @@ class UniqueKeys(Policy):
         parts = np.diff(self.begins)[:, None] * np.arange(num_ranks) // num_ranks
         self.bounds = np.append((self.begins[:-1, None] + parts).reshape(-1), self.begins[-1])
         self._latest: tuple[int, Int64Array, Int64Array] | None = None
-        self._spread: tuple[tuple[int, int], Steps] = (-1, -1), np.zeros(0, np.uint16)
+        # By epoch and block, of the latest ones. Replaced whole, as other threads read it.
+        self._spread: dict[tuple[int, int], Steps] = {}
+        if num_ranks > 1:
+            most_rows = step_rows * int(self.steps.max(initial=1))
+            self.most_threads = max(1, min(self.most_threads, _MOST_ROWS // most_rows))
 
     def rows(self, epoch: int, block: int) -> Int64Array:
         """Return the rows of a part, batch after batch."""
@@ -76,12 +80,19 @@ class UniqueKeys(Policy):
         own = self.chosen(epoch, block)
         steps = np.zeros(len(own), np.uint16)
         if num_steps > 1:
-            if self._spread[0] != (epoch, of):  # else those of another part, which a rank reads too
-                keys = self._keys[self._placed(epoch, *self.begins[of : of + 2])]
-                self._spread = (epoch, of), spread(keys, self._num_ranks, num_steps, word)
-            steps = self._spread[1].reshape(self._num_ranks, -1)[rank]
+            steps = self._steps_of(epoch, of, word).reshape(self._num_ranks, -1)[rank]
         in_turn = self.order.permuted(np.arange(len(own)), word)
         return own[in_turn[np.argsort(steps[in_turn], kind="stable")]]
+
+    def _steps_of(self, epoch: int, of: int, word: int) -> Steps:
+        """Return the step of each row of a block, which a rank may read several parts of."""
+        found = self._spread.get((epoch, of))
+        if found is None:
+            keys = self._keys[self._placed(epoch, *self.begins[of : of + 2])]
+            found = spread(keys, self._num_ranks, int(self.steps[of]), word)
+            latest = [*self._spread.items(), ((epoch, of), found)]
+            self._spread = dict(latest[-self.most_threads :])
+        return found
 
     def chosen(self, epoch: int, block: int) -> Int64Array:
         """Return the rows of a part in any order."""
@@ -105,12 +116,13 @@ class UniqueKeys(Policy):
 
     def _moved(self, epoch: int) -> tuple[Int64Array, Int64Array]:
         """Return the places in the order where another row stands, ascending, and that row."""
-        if self._latest is None or self._latest[0] != epoch:
-            none = np.zeros(0, np.int64)
-            self._latest = epoch, none, none
+        latest = self._latest
+        if latest is None or latest[0] != epoch:
+            latest = epoch, np.zeros(0, np.int64), np.zeros(0, np.int64)
             if (self.steps < self._most_equal).any():
-                self._latest = epoch, *_Exchange(self, epoch).run()
-        return self._latest[1:]
+                latest = epoch, *_Exchange(self, epoch).run()
+            self._latest = latest
+        return latest[1:]
 
 
 class _Exchange:

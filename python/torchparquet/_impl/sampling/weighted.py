@@ -119,12 +119,14 @@ class Classes(Policy):
 
     def _pattern(self, epoch: int) -> NDArray[np.intp]:
         """Return the class of each sample of a round, never a sample off its proportion."""
-        if self._latest is None or self._latest[0] != epoch:
+        latest = self._latest
+        if latest is None or latest[0] != epoch:
             options = self.order.options
             proportion = Proportion([Fraction(part) for part in self._parts])
             draws = Draws(proportion, (options.seed, epoch if options.shuffle else 0))
-            self._latest = epoch, np.array([draws.next() for _ in range(self.together)])
-        return self._latest[1]
+            latest = epoch, np.array([draws.next() for _ in range(self.together)])
+            self._latest = latest
+        return latest[1]
 
 
 def round_of(proportions: Sequence[float]) -> list[int]:

@@ -197,16 +197,22 @@ def pack_rows(length_pass: LengthPass, fields: Sequence[Field]) -> Manifest:
 
 def _counted_lists(manifest: Manifest, column: str, num_threads: int | None) -> NDArray[np.int64]:
     """Return the items of a column's lists, and the lists that have some, as far as footers say."""
-    footers = footers_of(manifest.listing, num_threads, with_contents=True)
     counts = np.full((manifest.num_row_groups, 2), -1)
-    unchanged = footers.file_digest == manifest.file_digest
+    files, listing = np.unique(manifest.row_group_file), manifest.listing
+    if len(files) < len(listing.paths) and not listing.footers:
+        # Those of other files are of other parts of the pass.
+        listing = listing.pick(files.tolist())
+    else:
+        files = np.arange(len(listing.paths))
+    footers = footers_of(listing, num_threads, with_contents=True)
+    unchanged = footers.file_digest == manifest.file_digest[files]
     for file in np.flatnonzero(unchanged).tolist():
         paths = [leaf.path for leaf in footers.schemas[footers.file_schema[file]]]
         if column not in paths:
             continue
         of_file = footers.list_counts(file, paths.index(column))
         if len(of_file) == footers.file_num_row_groups[file] > 0:
-            row_groups = np.flatnonzero(manifest.row_group_file == file)
+            row_groups = np.flatnonzero(manifest.row_group_file == files[file])
             counts[row_groups] = of_file[manifest.row_group_in_file[row_groups]]
     # A footer that wrongly says so would lose the row group, as nothing of it is read.
     counts[counts[:, 0] <= 0] = -1

@@ -223,7 +223,7 @@ class Source:
         storage, folder = self.storage, pack.token_cache
         if folder is None and storage.cache_dir is not None:
             folder = f"{os.fspath(storage.cache_dir)}.tokens"
-        tokens = tokenized(manifest, columns, nulls, pack, reading, self.keys, folder)
+        tokens = tokenized(manifest, columns, nulls, pack, reading, self.keys, folder, self.paths)
         cache = storage.manifest_cache if folder is not None else None
         made = replace(
             self,
@@ -232,7 +232,8 @@ class Source:
             keys=None,
             storage=StorageArguments(
                 manifest_cache=None if cache is None else f"{os.fspath(cache)}.tokens",
-                share=storage.share,
+                # Nothing of encrypted texts, not even how long they are.
+                share=None if self.keys is not None else storage.share,
             ),
         )
         opened = made.open(with_sizes=with_sizes)

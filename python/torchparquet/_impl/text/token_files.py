@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,7 +25,7 @@ from torchparquet.errors import naming
 TOKEN_COLUMN = "tokens"  # noqa: S105
 _SCHEMA = pa.schema({TOKEN_COLUMN: TOKENS})
 _DRAFT = ".draft"
-_POLL_SECONDS, _LOG_SECONDS = 0.05, 5.0
+_POLL_SECONDS, _LOG_SECONDS, _WARN_SECONDS = 0.05, 5.0, 60.0
 # Portions that are tokenised or wait for it while others are read and written.
 _PORTIONS_AHEAD = 2
 _logger = logging.getLogger("torchparquet")
@@ -41,8 +41,18 @@ class TokenWriter:
         self._begun = self._logged = time.monotonic()
         self._num_texts = self._num_tokens = 0
 
-    def write(self, file: int, to: Any, scratch: Path | None) -> None:
-        """Write the tokens of a file: the same row groups, with the same rows."""
+    def write(
+        self,
+        file: int,
+        to: Any,
+        scratch: Path | None,
+        held: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Write the tokens of a file: the same row groups, with the same rows.
+
+        Without a folder for what is unfinished that is in memory too, and on no disk. `held` is
+        called with the bytes of an unfinished row group that memory has.
+        """
         # 1.9 bytes a token of 16,000, decoded as fast as 4 bytes without a codec.
         options = {
             "compression": "lz4",
@@ -52,7 +62,7 @@ class TokenWriter:
             "store_schema": False,
         }
         with (
-            tempfile.TemporaryFile(dir=scratch) as unfinished,
+            nullcontext() if scratch is None else tempfile.TemporaryFile(dir=scratch) as unfinished,
             pq.ParquetWriter(to, _SCHEMA, **options) as writer,
         ):
             row_group = _RowGroup(unfinished)
@@ -61,6 +71,7 @@ class TokenWriter:
                 for num_rows, is_end in parts:
                     row_group.add(tokens.slice(first, num_rows))
                     first += num_rows
+                    held(row_group.held_bytes)
                     if is_end:
                         row_group.write(writer)
 
@@ -106,17 +117,23 @@ class TokenWriter:
 
 
 class _RowGroup:
-    """The tokens of a row group, in a file without a name until the row group is whole."""
+    """The tokens of a row group, in a file without a name or in memory until it is whole."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes] | None) -> None:
         self._file = file
         self._begin()
 
     def _begin(self) -> None:
-        self._file.seek(0)
-        self._file.truncate()
-        self._stream = pa.ipc.new_stream(self._file, _SCHEMA)
+        if self._file is not None:
+            self._file.seek(0)
+            self._file.truncate()
+        self._in_memory = pa.BufferOutputStream()
+        self._stream = pa.ipc.new_stream(self._file or self._in_memory, _SCHEMA)
         self._num_rows = 0
+
+    @property
+    def held_bytes(self) -> int:
+        return int(self._in_memory.tell())
 
     def add(self, tokens: pa.ListArray) -> None:
         self._stream.write_batch(pa.record_batch([tokens], _SCHEMA))
@@ -124,12 +141,16 @@ class _RowGroup:
 
     def write(self, writer: pq.ParquetWriter) -> None:
         self._stream.close()
-        self._file.flush()
-        # Nobody else can truncate it.
-        content = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        table = pa.ipc.open_stream(pa.py_buffer(content)).read_all()
+        table = pa.ipc.open_stream(self._content()).read_all()
         writer.write_table(table, row_group_size=self._num_rows)
         self._begin()
+
+    def _content(self) -> pa.Buffer:
+        if self._file is None:
+            return self._in_memory.getvalue()
+        self._file.flush()
+        # Nobody else can truncate it.
+        return pa.py_buffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def written(
@@ -139,7 +160,11 @@ def written(
     write: Callable[[int, Path], None],
 ) -> None:
     """Have a whole file at each path: write those that no other process does, wait for others'."""
-    left = [file for file in files if not _is_whole(path_of(file), num_rows_of(file))]
+
+    def without_whole(files: Sequence[int]) -> list[int]:
+        return [file for file in files if not _is_whole(path_of(file), num_rows_of(file))]
+
+    left, latest = without_whole(files), time.monotonic()
     while left:
         waited_for = []
         for file in left:
@@ -147,28 +172,39 @@ def written(
             with naming(path), _claimed(path) as draft:
                 if draft is None:
                     waited_for.append(file)
-                elif not path.exists():
+                elif not _is_whole(path, num_rows_of(file)):
+                    if path.exists():
+                        _logger.warning("a token file is damaged, it is written anew: %s", path)
                     write(file, draft)
                     draft.replace(path)
-        if len(waited_for) == len(left):
+        if len(waited_for) < len(left):
+            latest = time.monotonic()
+        elif time.monotonic() - latest < _WARN_SECONDS:
             time.sleep(_POLL_SECONDS)
-        left = [file for file in waited_for if not path_of(file).exists()]
+        else:
+            latest = time.monotonic()
+            _logger.warning(
+                "another process holds the lock of %d token files, and this one waits; if no such "
+                "process works, delete %s",
+                len(waited_for),
+                _draft_of(path_of(waited_for[0])),
+            )
+        left = without_whole(waited_for)
 
 
 def _is_whole(path: Path, num_rows: list[int]) -> bool:
-    """Return whether a file has these row groups; remove one that does not."""
+    """Return whether a file is there and has these row groups."""
     try:
         footer = pq.read_metadata(path)
-        found = [footer.row_group(at).num_rows for at in range(footer.num_row_groups)]
     except FileNotFoundError:
         return False
-    except (OSError, pa.ArrowException):
-        found = []
-    if found == num_rows:
-        return True
-    _logger.warning("a token file is damaged, it is written anew: %s", path)
-    path.unlink(missing_ok=True)
-    return False
+    except pa.ArrowException:
+        return False
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        return False  # pyarrow's, of a footer that is damaged
+    return num_rows == [footer.row_group(at).num_rows for at in range(footer.num_row_groups)]
 
 
 def _draft_of(path: Path) -> Path:

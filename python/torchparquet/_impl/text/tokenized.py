@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
+from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.footers.decryption import FileKeys
 from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.places import HIDDEN
 from torchparquet._impl.files.remote.urls import checked_path, is_remote_url, without_credentials
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
@@ -26,7 +28,7 @@ from torchparquet.options import Pack
 
 # The version of token files; those of others are made anew.
 _FORMAT = 1
-_NAME_CHARACTERS = 100
+_NAME_BYTES = 100
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,10 @@ def tokenized(
     reading: ReadOptions,
     keys: FileKeys | None,
     folder: str | os.PathLike[str] | None,
+    paths: SourceArgument,
 ) -> TokenSource:
     """Return token files of the selected rows; make those that are not there yet."""
-    path = None if folder is None else _checked_folder(folder, manifest, keys)
+    path = None if folder is None else _checked_folder(folder, manifest, keys, paths)
     (field,) = resolve_columns(columns, manifest, nulls, pack)
     tokenizer = tokenizer_of(
         pack.tokenizer,
@@ -97,7 +100,10 @@ def _separator(pack: Pack, tokenizer: Tokenizer) -> Any:
 
 
 def _checked_folder(
-    folder: str | os.PathLike[str], manifest: Manifest, keys: FileKeys | None
+    folder: str | os.PathLike[str],
+    manifest: Manifest,
+    keys: FileKeys | None,
+    paths: SourceArgument,
 ) -> Path:
     """Return the folder of token files."""
     text = checked_path(folder, "token_cache")
@@ -110,6 +116,12 @@ def _checked_folder(
         )
     path = Path(text).absolute()
     within = next((file for file in manifest.files if file.startswith(f"{path}{os.sep}")), None)
+    for source in paths if isinstance(paths, list | tuple) else [paths]:
+        if isinstance(source, str | os.PathLike) and Path(source).is_dir():
+            directory = Path(source).absolute()
+            below = path.parts[len(directory.parts) :] if path.is_relative_to(directory) else ["."]
+            if not any(name.startswith(HIDDEN) for name in below):
+                within = str(directory)
     if within is not None:
         raise ValueError(
             "token_cache must not be below a directory that is read, because its files would be "
@@ -129,7 +141,8 @@ def _in_folder(manifest: Manifest, writer: TokenWriter, folder: Path, key: _Key)
         seen[name] += 1
         number = f".{seen[name]}" if seen[name] > 1 else ""  # of equal files
         stem = PurePath(manifest.names[file]).stem
-        stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in stem)[:_NAME_CHARACTERS]
+        stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in stem)
+        stem = stem.encode()[:_NAME_BYTES].decode(errors="ignore")
         paths[file] = folder / f"{stem}.{name}{number}.parquet"
 
     def num_rows_of(file: int) -> list[int]:
@@ -173,17 +186,20 @@ class _Key:
 
 def _in_memory(manifest: Manifest, writer: TokenWriter, reading: ReadOptions) -> list[Any]:
     found: list[Any] = []
-    most, num_bytes = int(reading.max_memory) // 2, 0
+    sink, most = pa.BufferOutputStream(), int(reading.max_memory) // 2
+
+    def check(unfinished_bytes: int) -> None:
+        num_bytes = sum(one.size for one in found) + sink.tell() + unfinished_bytes
+        if num_bytes > most:
+            raise ValueError(
+                "the tokens must fit half of max_memory: give more, or a folder by "
+                'Pack(token_cache="FOLDER"), which keeps them for later runs too; '
+                f"max_memory={reading.max_memory}, {num_bytes} bytes of tokens so far"
+            )
+
     files = manifest.row_group_file[manifest.row_group_num_rows > 0]
     for file in np.unique(files).tolist():
         sink = pa.BufferOutputStream()
-        writer.write(file, sink, None)
+        writer.write(file, sink, None, check)
         found.append(sink.getvalue())
-        num_bytes += found[-1].size
-        if num_bytes > most:
-            raise ValueError(
-                "the tokens must fit half of max_memory, or go to a folder: "
-                'Pack(token_cache="FOLDER") keeps them, also for later runs; '
-                f"max_memory={reading.max_memory}, {num_bytes} bytes of tokens so far"
-            )
     return found

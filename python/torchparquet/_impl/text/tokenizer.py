@@ -118,6 +118,11 @@ class _HuggingFace(Tokenizer):
                 "the tokenizer has parts in Python and cannot be copied; give a function that "
                 f"calls it, with a fingerprint: {one_line(error)}"
             ) from error
+        if dropout := getattr(self._tokenizer.model, "dropout", None):
+            raise ValueError(
+                "the tokenizer must make the same tokens of a text each time, and its BPE has "
+                f"dropout={dropout}: set tokenizer.model.dropout = None"
+            )
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         # Copies do not have it.
@@ -199,7 +204,8 @@ class _Function(Tokenizer):
                 f"{len(texts)} texts and returned {len(made)} lists"
             )
         try:
-            return _joined([array("i", one) for one in made])
+            # Of bytes themselves, `array` would make a token of four.
+            return _joined([array("i", iter(one)) for one in made])
         except (OverflowError, TypeError) as error:
             raise ValueError(
                 f"the tokenizer must return lists of ints below 2**31: {one_line(error)}"

@@ -53,18 +53,22 @@ class InputRows:
                 largest = max(largest, batch.nbytes / max(1, batch.num_rows))
         return largest
 
-    def tables(self, begin: int, piece_rows: int) -> Iterator[Any]:
-        """Yield the rows from `begin` on as tables of `piece_rows` rows or fewer."""
+    def tables(self, begin: int, piece_rows: int) -> Generator[Any]:
+        """Yield the rows from `begin` on as tables of `piece_rows` rows or fewer.
+
+        Raises, when closed too, if a file is not the one that was listed.
+        """
         for row_group in range(int(np.searchsorted(self._ends, begin, "right")), len(self._ends)):
             at = int(self._ends[row_group - 1]) if row_group else 0
-            for batch in self._batches(row_group, piece_rows):
-                kept = batch.slice(min(max(0, begin - at), batch.num_rows))
-                at += batch.num_rows
-                if kept.num_rows:
-                    # The columns are the same. Nullability and metadata may differ.
-                    yield pa.Table.from_arrays(kept.columns, schema=self._schema)
+            with closing(self._batches(row_group, piece_rows)) as batches:
+                for batch in batches:
+                    kept = batch.slice(min(max(0, begin - at), batch.num_rows))
+                    at += batch.num_rows
+                    if kept.num_rows:
+                        # The columns are the same. Nullability and metadata may differ.
+                        yield pa.Table.from_arrays(kept.columns, schema=self._schema)
 
-    def _batches(self, row_group: int, batch_size: int) -> Iterator[Any]:
+    def _batches(self, row_group: int, batch_size: int) -> Generator[Any]:
         manifest = self._manifest
         path = manifest.files[int(manifest.row_group_file[row_group])]
         number = int(manifest.row_group_in_file[row_group])
@@ -77,8 +81,14 @@ class InputRows:
                 int96 = [column.path for column in columns if column.physical_type == "INT96"]
                 if int96:
                     _check_int96(path, number, int96, manifest.listing)
-                yield from opened.iter_batches(batch_size, [number])
+                try:
+                    yield from opened.iter_batches(batch_size, [number])
+                except GeneratorExit:
+                    _check_unchanged(path, manifest.listing)
+                    raise
             _check_unchanged(path, manifest.listing)
+        except FileChangedError:
+            raise
         except (pa.ArrowException, OSError) as error:
             message = (
                 f"cannot read {path!r}, row group {number}: {one_line(error)}; torchparquet verify "
@@ -194,7 +204,8 @@ def dealt_slice(rows: InputRows, index: int, layout: Layout, seed: int) -> list[
     """Return the rows of a slice in their buckets, a batch for each."""
     begin = index * layout.slice_rows
     length = min(layout.slice_rows, rows.num_rows - begin)
-    table = next(grouped(rows.tables(begin, layout.piece_rows), [length], lambda _: None))
+    with closing(rows.tables(begin, layout.piece_rows)) as tables:
+        table = next(grouped(tables, [length], lambda _: None))
     return list(in_buckets(table, _buckets_of(index, length, layout, seed), layout))
 
 
@@ -205,9 +216,14 @@ def in_buckets(table: Any, buckets: NDArray[np.int64], layout: Layout) -> Iterat
     table = table.unify_dictionaries().take(order).combine_chunks()
     at = 0
     for count in np.bincount(buckets, minlength=layout.num_buckets).tolist():
-        yield from table.slice(at, count).to_batches() or [
-            pa.RecordBatch.from_pylist([], table.schema)
-        ]
+        own = table.slice(at, count).to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+        if len(own) > 1:
+            # The batches that follow would count as those of other buckets.
+            raise ValueError(
+                "a column of the rows that are permuted together must fit 2 GiB; give less "
+                f"--max-memory: {layout.slice_rows:,} rows do not fit"
+            )
+        yield own[0]
         at += count
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -178,7 +178,8 @@ def _write_in_order(
     file: PlannedFile,
     how: tuple[Any, dict[str, Any]],
 ) -> None:
-    _write(place, file, how, rows.tables(file.begin, layout.piece_rows))
+    with closing(rows.tables(file.begin, layout.piece_rows)) as tables:
+        _write(place, file, how, tables)
 
 
 def _write_pieces(

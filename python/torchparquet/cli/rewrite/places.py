@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +37,7 @@ class LocalOutput:
         """Write to `directory`, which may be missing."""
         self.directory = directory.absolute()
         self.shown = self.root = str(self.directory)
+        self._draft = "tmp"  # ends the names of files that are not whole
 
     @contextmanager
     def locked(self) -> Iterator[Path]:
@@ -52,6 +55,9 @@ class LocalOutput:
             # It raises in spite of ignore_errors where a directory cannot be closed.
             with naming(buckets):
                 shutil.rmtree(buckets, ignore_errors=True)
+                # Those of machines that went away.
+                for draft in self.directory.rglob(".part-*.tmp"):
+                    draft.unlink(missing_ok=True)
         finally:
             with naming(self.directory):
                 os.close(descriptor)
@@ -59,7 +65,13 @@ class LocalOutput:
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
         """Write to it in another process than the one that keeps other rewrites out."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        if not self.directory.is_dir():
+            raise ValueError(
+                "all machines of Ray must share the directory of --output, or it must be the URL "
+                f"of a store; the machine {socket.gethostname()} has no {self.shown!r}"
+            )
+        # A machine that Ray has given up may still write the same file as the next one.
+        self._draft = f"{secrets.token_hex(4)}.tmp"
         yield
 
     def names(self) -> list[str]:
@@ -80,7 +92,7 @@ class LocalOutput:
     def new_file(self, name: str) -> Iterator[Path]:
         """Give a path on disk to write to; afterwards it is a file of the output, or nothing is."""
         path = self.directory / name
-        unfinished = path.with_name(f".{path.name}.tmp")
+        unfinished = path.with_name(f".{path.name}.{self._draft}")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield unfinished
