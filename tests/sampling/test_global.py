@@ -306,6 +306,15 @@ def test_a_loop_that_ends_early_leaves_no_thread(data: Path) -> None:
     assert set(threading.enumerate()) == before
 
 
+def test_a_copy_that_is_closed_leaves_the_rows_of_its_original(data: Path) -> None:
+    dataset = made(data)
+    batches = iter(dataset)
+    rows = next(batches)["row.id"].tolist()
+    with contextlib.closing(dataset.marking_repeats()) as copied:
+        assert Counter(chain(*rows_of(copied))) == Counter(range(600))
+    assert Counter([*rows, *chain(*rows_of(batches))]) == Counter(range(600))
+
+
 def test_an_epoch_is_the_same_in_every_process_and_differs_from_the_next(data: Path) -> None:
     dataset = made(data)
     first, second = rows_of(dataset), rows_of(dataset)

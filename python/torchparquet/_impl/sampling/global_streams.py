@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -48,6 +50,10 @@ class GlobalOpener(SampledOpener):
         """Free the memory of ended streams, and of rows."""
         super().forget()
         self.store.forget()
+
+    def __copy__(self) -> Self:
+        """Return one with memory and a store of its own, either of which may be closed first."""
+        return replace(super().__copy__(), store=copy.copy(self.store))
 
     def batches_ahead(self, share: Share, num_workers: int) -> int:
         """Return how many batches are gathered ahead: two for each thread, if they fit memory."""
