@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -205,3 +206,33 @@ def test_the_limit_of_the_cache_holds(tmp_path: Path, cache: Path) -> None:
     with pytest.raises(ValueError, match=r"cache_limit must hold .* about 2\d+ bytes"):
         check(too_long, cache, 80_000, cache_limit=limit)
     assert pieces_in(cache) == before
+
+
+def write_one_text(path: Path, num_rows: int, num_bytes: int) -> Path:
+    """Write a text again and again, in a dictionary; no footer says how long rows are."""
+    frame = polars.DataFrame({"x": np.arange(num_rows), "text": ["x" * num_bytes] * num_rows})
+    frame.write_parquet(path, row_group_size=num_rows // 4)
+    return path
+
+
+def test_texts_that_are_longer_than_footers_say_do_not_pass_the_memory(tmp_path: Path) -> None:
+    data = write_one_text(tmp_path / "data.parquet", 40_000, 200)
+    dataset = ParquetDataset(data, batch_size=99, shuffle="global", max_memory="8MiB")
+    assert dataset.decoded_bytes is not None
+    assert dataset.decoded_bytes < 2**20
+    with pytest.raises(ValueError, match=r"half of max_memory, 4194304 b.*more than \d{7} bytes"):
+        next(iter(dataset))
+
+
+def test_texts_that_are_longer_than_footers_say_are_read_in_parts(
+    tmp_path: Path, cache: Path
+) -> None:
+    data = write_one_text(tmp_path / "data.parquet", 2000, 20_000)
+    dataset = ParquetDataset(
+        data, batch_size=9, shuffle="global", max_memory="8MiB", cache_dir=cache
+    )
+    rows = []
+    for batch in dataset:
+        rows += batch["x"].tolist()
+        assert batch["text"].to_str() == ["x" * 20_000] * len(batch["x"])
+    assert sorted(rows) == list(range(2000))

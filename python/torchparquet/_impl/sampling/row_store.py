@@ -64,7 +64,7 @@ class RowStore:
         self._limit_bytes = limit_bytes
         row_bytes, self.is_exact = bytes_of_rows(rows.tensors)
         self.num_bytes = int(manifest.num_rows * row_bytes)
-        self._row_bytes, self._num_workers = row_bytes, 1
+        self._row_bytes, self._num_workers, self._batch_rows = row_bytes, 1, _BATCH_ROWS
         ends = np.cumsum(manifest.row_group_num_rows)
         begins = ends - manifest.row_group_num_rows
         piece_bytes = min(_PIECE_BYTES, max(_LEAST_PIECE_BYTES, self.num_bytes // _PIECES))
@@ -102,15 +102,27 @@ class RowStore:
         """The bytes of all rows, in words."""
         return f"{'' if self.is_exact else 'about '}{self.num_bytes} bytes"
 
-    def check_memory(self, num_workers: int) -> None:
-        """Raise unless the rows fit half of the memory, where they are kept there."""
+    @property
+    def row_bytes(self) -> float:
+        """The bytes of a row: those expected, until all rows are there."""
+        held = [len(piece.content) for piece in self._pieces if piece is not None]
+        if len(held) < len(self._pieces):
+            return self._row_bytes
+        return sum(held) / self._rows.manifest.num_rows
+
+    def check_memory(self, num_workers: int, written_bytes: int = 0) -> None:
+        """Raise unless the rows fit half of the memory, where they are kept there.
+
+        What strings and lists take is not known before they are written.
+        """
         most = self._rows.options.memory_per_worker(num_workers) // 2
-        if self.folder is None and self.num_bytes > most:
+        if self.folder is None and max(self.num_bytes, written_bytes) > most:
             of = " of a worker" if num_workers > 1 else ""
+            told = f"more than {written_bytes} bytes" if written_bytes > most else self.told
             raise ValueError(
                 'shuffle="global" keeps all decoded rows, which must fit half of max_memory'
                 f"{of}, {most} bytes, or be on disk: give cache_dir=, a folder on a local disk; "
-                f"they take {self.told}"
+                f"they take {told}"
             )
 
     def fill(self, index: int, num_sharers: int, num_workers: int) -> None:
@@ -248,14 +260,25 @@ class RowStore:
             os.close(descriptor)
 
     def _write(self, number: int, descriptor: int) -> None:
-        """Read the row groups of a piece and write it whole."""
+        """Write a piece whole, in smaller batches if its rows are longer than expected."""
+        most = self._rows.options.memory_per_worker(self._num_workers) / 16 / self._row_bytes
+        self._batch_rows = int(max(1, min(self._batch_rows, most)))
+        while True:
+            try:
+                return self._write_rows(number, descriptor)
+            except MemoryError:
+                if self._batch_rows == 1:
+                    raise
+                self._batch_rows = -(-self._batch_rows // 8)
+
+    def _write_rows(self, number: int, descriptor: int) -> None:
+        """Read the row groups of a piece and write them, with what the file has."""
         row_groups = np.zeros(self._rows.manifest.num_row_groups, bool)
         row_groups[self._row_groups[number] : self._row_groups[number + 1]] = True
         num_rows = np.where(row_groups, self._rows.manifest.row_group_num_rows, 0)
-        most = self._rows.options.memory_per_worker(self._num_workers) / 16 / self._row_bytes
-        batch_rows = int(max(1, min(_BATCH_ROWS, most)))
-        plan = EpochPlan(num_rows, PlanOptions(batch_size=batch_rows))
+        plan = EpochPlan(num_rows, PlanOptions(batch_size=self._batch_rows))
         layout, written, item_bytes = None, 0, 0
+        held = sum(len(piece.content) for piece in self._pieces if piece is not None)
         # The memory of one piece's reader is the next one's.
         with closing(self._rows.open([plan.share(0)], self._num_workers)) as batches:
             for batch in batches:
@@ -266,6 +289,7 @@ class RowStore:
                 _write_at(descriptor, int(num_rows.sum()) * size + item_bytes, items.numpy())
                 written += len(records)
                 item_bytes += len(items)
+                self.check_memory(self._num_workers, held + written * size + item_bytes)
         assert layout is not None  # noqa: S101
         content_bytes = written * layout.record_bytes + item_bytes
         digests = np.zeros(0, np.uint64)
