@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,7 +175,7 @@ class RowStore:
     # Pieces.
 
     def _open_or_make(self, number: int) -> bool:
-        """Open a piece, made first if it is missing; False while another process makes it."""
+        """Open a piece, made first if it is missing; False if that is to be tried again."""
         if self.folder is None:
             descriptor = _unnamed_memory()
             try:
@@ -187,12 +187,20 @@ class RowStore:
         path = self.folder / f"{number:06}.rows"
         if self._opened(number, path):
             return True
-        with _locked(path.with_suffix(".lock")) as is_ours:
-            if is_ours and not self._opened(number, path):
-                self._make(number, path)
-                if not self._opened(number, path):
-                    raise CorruptFileError(f"a file of decoded rows cannot be read: {str(path)!r}")
-            return is_ours
+        try:
+            with _locked(path.with_suffix(".lock")) as lock:
+                if lock != "of another" and not self._opened(number, path):
+                    self._make(number, path, is_alone=lock == "ours")
+                    if not self._opened(number, path):
+                        raise CorruptFileError(
+                            f"a file of decoded rows cannot be read: {str(path)!r}"
+                        )
+                return lock != "of another"
+        except FileNotFoundError:
+            if self.folder.exists():
+                raise
+            self._make_room(self.folder)  # a process with other data needed it, and removed ours
+            return False
 
     def _opened(self, number: int, path: Path) -> bool:
         """Open a piece; False if there is none, or it is damaged and was removed."""
@@ -233,9 +241,10 @@ class RowStore:
             self._is_checked = np.zeros(sum(num_blocks), bool)
             self._all_checked = self.folder is None  # memory of the process is not checked
 
-    def _make(self, number: int, path: Path) -> None:
-        for draft in path.parent.glob(f".{path.name}.*.draft"):
-            draft.unlink(missing_ok=True)  # of a process that was killed, for the lock is ours
+    def _make(self, number: int, path: Path, *, is_alone: bool) -> None:
+        if is_alone:  # then what is there is of processes that were killed
+            for draft in path.parent.glob(f".{path.name}.*.draft"):
+                draft.unlink(missing_ok=True)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
         descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -305,12 +314,13 @@ class RowStore:
     def _make_room(self, folder: Path) -> None:
         """Mark the folder as a cache, and remove the least recently used of other data."""
         mark_cache_folder(str(folder.parent.parent))
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for own in (folder.parent, folder):
+            own.mkdir(mode=0o700, exist_ok=True)
         os.utime(folder)
         others = []
         for other in folder.parent.iterdir():
             if other != folder:
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(OSError):  # removed meanwhile, no folder, or not readable
                     others.append((other.stat().st_mtime, other, _bytes_in(other)))
         too_much = self.num_bytes + sum(of for *_, of in others) - (self._limit_bytes or 0)
         for _, other, num_bytes in sorted(others):
@@ -426,26 +436,30 @@ def _unnamed_memory() -> int:
         return os.dup(file.fileno())
 
 
+_Lock = Literal["ours", "of another", "none"]
+
+
 @contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Hold the lock of a file, which ends with its process; False if another has it."""
+def _locked(path: Path) -> Iterator[_Lock]:
+    """Hold the lock of a file, which ends with its process; a file system may have none."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        lock: _Lock = "ours"
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            yield False
+            yield "of another"
             return
         except OSError:
-            pass  # file systems without locks: processes may do the same work
+            lock = "none"  # processes may do the same work
         # Another process may have removed the file, and a third one locked its own.
-        is_ours = False
+        is_same = False
         with contextlib.suppress(FileNotFoundError):
-            is_ours = os.path.samestat(path.stat(), os.fstat(descriptor))
+            is_same = os.path.samestat(path.stat(), os.fstat(descriptor))
         try:
-            yield is_ours
+            yield lock if is_same else "of another"
         finally:
-            if is_ours:
+            if is_same:
                 path.unlink(missing_ok=True)
     finally:
         os.close(descriptor)
