@@ -79,7 +79,7 @@ class RowStore:
         self._begin = np.zeros(len(first), np.int64)  # of each piece's blocks, among all
         self._is_checked = np.zeros(0, bool)
         self._all_checked = False
-        self._mending = threading.Lock()
+        self._making = threading.Lock()
         self._owner_pid = os.getpid()
         self.layout: Layout | None = None
         self._old: list[_Piece] = []  # other threads may be reading them
@@ -129,18 +129,19 @@ class RowStore:
         """Make the pieces that are missing, as one of several who do so, and open all."""
         self._num_workers = num_workers
         if self._owner_pid != os.getpid():
-            self._mending, self._owner_pid = threading.Lock(), os.getpid()
+            self._making, self._owner_pid = threading.Lock(), os.getpid()
         num_pieces = len(self._pieces)
         begin = index % num_sharers * num_pieces // num_sharers
         turn = [*range(begin, num_pieces), *range(begin)]
-        if self.folder is not None and not all(self._pieces):
-            self._make_room(self.folder)
-        try:
-            while missing := [number for number in turn if self._pieces[number] is None]:
-                if not [number for number in missing if self._open_or_make(number)]:
-                    time.sleep(_WAIT_SECONDS)  # others make them
-        finally:
-            self._rows.forget()
+        with self._making:  # of two threads, one fills it for both
+            if self.folder is not None and not all(self._pieces):
+                self._make_room(self.folder)
+            try:
+                while missing := [number for number in turn if self._pieces[number] is None]:
+                    if not [number for number in missing if self._open_or_make(number)]:
+                        time.sleep(_WAIT_SECONDS)  # others make them
+            finally:
+                self._rows.forget()
 
     def records(self, rows: Int64Array) -> tuple[Int64Array, NDArray[np.uint64]]:
         """Return the pieces of rows, int64 `[B]`, and the addresses of their records."""
@@ -362,7 +363,7 @@ class RowStore:
     def _mend(self, number: int, damaged: _Piece) -> None:
         """Make a damaged piece anew, unless another thread has done so."""
         assert self.folder is not None  # noqa: S101
-        with self._mending:
+        with self._making:
             if self._pieces[number] is not damaged:
                 return
             self._remove_damaged(self.folder / f"{number:06}.rows", "its bytes have changed")
