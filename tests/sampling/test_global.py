@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
 import tempfile
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -304,6 +306,36 @@ def test_a_loop_that_ends_early_leaves_no_thread(data: Path) -> None:
         assert len(next(batches)["x"]) == 16
         batches.close()
     assert set(threading.enumerate()) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has none")
+def test_threads_that_begin_at_once_fill_one_store(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    create = os.memfd_create
+
+    def counting(name: str, flags: int) -> int:
+        calls.append(name)
+        return create(name, flags)
+
+    monkeypatch.setattr(os, "memfd_create", counting)
+    assert sorted(chain(*rows_of(made(data)))) == list(range(600))
+    num_pieces = len(calls)
+    dataset = made(data)
+    with ThreadPoolExecutor(4) as pool:
+        for rows in pool.map(rows_of, [iter(dataset) for _ in range(4)]):
+            assert Counter(chain(*rows)) == Counter(range(600))
+    assert 0 < len(calls) - num_pieces == num_pieces
+
+
+def test_a_copy_that_is_closed_leaves_the_rows_of_its_original(data: Path) -> None:
+    dataset = made(data)
+    batches = iter(dataset)
+    rows = next(batches)["row.id"].tolist()
+    with contextlib.closing(dataset.marking_repeats()) as copied:
+        assert Counter(chain(*rows_of(copied))) == Counter(range(600))
+    assert Counter([*rows, *chain(*rows_of(batches))]) == Counter(range(600))
 
 
 def test_an_epoch_is_the_same_in_every_process_and_differs_from_the_next(data: Path) -> None:

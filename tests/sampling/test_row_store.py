@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 from itertools import chain
@@ -11,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -193,6 +198,60 @@ def test_folders_that_others_use_are_refused(data: Path, cache: Path) -> None:
     check(data, cache)
 
 
+@pytest.mark.parametrize("locks", [True, False])
+def test_files_in_the_making_stay_where_their_process_may_live(
+    data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, locks: bool
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    pieces = check(data, cache)
+    pieces[0].unlink()
+    draft = pieces[0].with_name(f".{pieces[0].name}.0123abcd.draft")
+    draft.write_bytes(b"what another process writes")
+    if not locks:
+        monkeypatch.setattr(fcntl, "flock", refuse)
+    dataset = ParquetDataset(data, batch_size=999, shuffle="global", cache_dir=cache)
+    assert sum(len(batch["x"]) for batch in dataset) == NUM_ROWS
+    assert draft.exists() == (not locks)
+    assert not list(draft.parent.glob("*.lock"))
+
+
+def test_a_folder_that_another_process_removes_meanwhile_is_made_anew(
+    data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, num_left = Path.replace, 3
+
+    def removing(path: Path, target: Path) -> Path:
+        nonlocal num_left
+        num_left -= 1
+        if num_left == 0:
+            shutil.rmtree(path.parent)
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", removing)
+    pieces = check(data, cache)
+    assert num_left < 0
+    assert pieces[-1].stat().st_size > 0
+
+
+def test_what_is_not_of_the_store_stays_and_nobody_else_may_write_there(
+    data: Path, cache: Path
+) -> None:
+    before = os.umask(0)
+    try:
+        check(data, cache)
+    finally:
+        os.umask(before)
+    folder = pieces_in(cache)[0].parent
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder.parent, folder)] == [0o700] * 2
+    other = folder.parent / "of a file manager"
+    other.write_text("its notes")
+    dataset = ParquetDataset(data, batch_size=999, shuffle="global", cache_dir=cache, columns=["x"])
+    assert sum(len(batch["x"]) for batch in dataset) == NUM_ROWS
+    assert other.exists()
+
+
 def test_the_limit_of_the_cache_holds(tmp_path: Path, cache: Path) -> None:
     limit = 16 << 20
     data = [write(tmp_path / f"{number}.parquet", 40_000) for number in range(3)]
@@ -205,3 +264,33 @@ def test_the_limit_of_the_cache_holds(tmp_path: Path, cache: Path) -> None:
     with pytest.raises(ValueError, match=r"cache_limit must hold .* about 2\d+ bytes"):
         check(too_long, cache, 80_000, cache_limit=limit)
     assert pieces_in(cache) == before
+
+
+def write_one_text(path: Path, num_rows: int, num_bytes: int) -> Path:
+    """Write a text again and again, in a dictionary; no footer says how long rows are."""
+    frame = polars.DataFrame({"x": np.arange(num_rows), "text": ["x" * num_bytes] * num_rows})
+    frame.write_parquet(path, row_group_size=num_rows // 4)
+    return path
+
+
+def test_texts_that_are_longer_than_footers_say_do_not_pass_the_memory(tmp_path: Path) -> None:
+    data = write_one_text(tmp_path / "data.parquet", 40_000, 200)
+    dataset = ParquetDataset(data, batch_size=99, shuffle="global", max_memory="8MiB")
+    assert dataset.decoded_bytes is not None
+    assert dataset.decoded_bytes < 2**20
+    with pytest.raises(ValueError, match=r"half of max_memory, 4194304 b.*more than \d{7} bytes"):
+        next(iter(dataset))
+
+
+def test_texts_that_are_longer_than_footers_say_are_read_in_parts(
+    tmp_path: Path, cache: Path
+) -> None:
+    data = write_one_text(tmp_path / "data.parquet", 2000, 20_000)
+    dataset = ParquetDataset(
+        data, batch_size=9, shuffle="global", max_memory="8MiB", cache_dir=cache
+    )
+    rows = []
+    for batch in dataset:
+        rows += batch["x"].tolist()
+        assert batch["text"].to_str() == ["x" * 20_000] * len(batch["x"])
+    assert sorted(rows) == list(range(2000))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -16,11 +18,10 @@ from numpy.typing import NDArray
 
 from torchparquet._impl.batches.batch_rows import num_rows_of
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.native import tensor_bytes
 from torchparquet._impl.plan.plan_options import Int64Array
 from torchparquet._impl.plan.ranges import Ranges
 from torchparquet._impl.plan.share import Share
-from torchparquet._impl.reading.reader_arguments import ROW_VALID, field_spec
+from torchparquet._impl.reading.reader_arguments import ROW_VALID
 from torchparquet._impl.reading.stream import Stream
 from torchparquet._impl.sampling.row_store import RowStore
 from torchparquet._impl.sampling.streams import SampledOpener
@@ -49,13 +50,16 @@ class GlobalOpener(SampledOpener):
         super().forget()
         self.store.forget()
 
+    def __copy__(self) -> Self:
+        """Return one with memory and a store of its own, either of which may be closed first."""
+        return replace(super().__copy__(), store=copy.copy(self.store))
+
     def batches_ahead(self, share: Share, num_workers: int) -> int:
         """Return how many batches are gathered ahead: two for each thread, if they fit memory."""
-        specs = [field_spec(field) for field in self.rows.tensors]
-        size = int(tensor_bytes(specs, share.batch_size or 1)) or 1
+        size = self.store.row_bytes * (share.batch_size or 1)
         options = self.rows.options
         # Half of the memory may be for rows.
-        fitting = options.memory_per_worker(num_workers) // 2 // size
+        fitting = int(options.memory_per_worker(num_workers) / 2 / size)
         return max(1, min(2 * options.threads_per_worker(num_workers), fitting - 1))
 
 
@@ -69,7 +73,7 @@ class GlobalStream(HoldingStream):
         self._share = share
         self._num_workers = num_workers
         self._num_threads = opener.rows.options.threads_per_worker(num_workers)
-        self._num_ahead = opener.batches_ahead(share, num_workers)
+        self._num_ahead = 1
         self._wanted = _rows_of_batches(opener, share)
         self._threads: ThreadPoolExecutor | None = None
         self._given: deque[Future[Batch]] = deque()
@@ -85,6 +89,7 @@ class GlobalStream(HoldingStream):
             if self._threads is None:
                 share = self._share
                 self._opener.store.fill(share.index, share.num_shares, self._num_workers)
+                self._num_ahead = self._opener.batches_ahead(share, self._num_workers)
                 self._threads = ThreadPoolExecutor(self._num_threads, "torchparquet-gather")
                 self._give()
             made = self._given[0].result()

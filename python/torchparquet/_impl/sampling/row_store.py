@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,7 @@ class RowStore:
         self._limit_bytes = limit_bytes
         row_bytes, self.is_exact = bytes_of_rows(rows.tensors)
         self.num_bytes = int(manifest.num_rows * row_bytes)
-        self._row_bytes, self._num_workers = row_bytes, 1
+        self._row_bytes, self._num_workers, self._batch_rows = row_bytes, 1, _BATCH_ROWS
         ends = np.cumsum(manifest.row_group_num_rows)
         begins = ends - manifest.row_group_num_rows
         piece_bytes = min(_PIECE_BYTES, max(_LEAST_PIECE_BYTES, self.num_bytes // _PIECES))
@@ -79,7 +79,7 @@ class RowStore:
         self._begin = np.zeros(len(first), np.int64)  # of each piece's blocks, among all
         self._is_checked = np.zeros(0, bool)
         self._all_checked = False
-        self._mending = threading.Lock()
+        self._making = threading.Lock()
         self._owner_pid = os.getpid()
         self.layout: Layout | None = None
         self._old: list[_Piece] = []  # other threads may be reading them
@@ -102,33 +102,46 @@ class RowStore:
         """The bytes of all rows, in words."""
         return f"{'' if self.is_exact else 'about '}{self.num_bytes} bytes"
 
-    def check_memory(self, num_workers: int) -> None:
-        """Raise unless the rows fit half of the memory, where they are kept there."""
+    @property
+    def row_bytes(self) -> float:
+        """The bytes of a row: those expected, until all rows are there."""
+        held = [len(piece.content) for piece in self._pieces if piece is not None]
+        if len(held) < len(self._pieces):
+            return self._row_bytes
+        return sum(held) / self._rows.manifest.num_rows
+
+    def check_memory(self, num_workers: int, written_bytes: int = 0) -> None:
+        """Raise unless the rows fit half of the memory, where they are kept there.
+
+        What strings and lists take is not known before they are written.
+        """
         most = self._rows.options.memory_per_worker(num_workers) // 2
-        if self.folder is None and self.num_bytes > most:
+        if self.folder is None and max(self.num_bytes, written_bytes) > most:
             of = " of a worker" if num_workers > 1 else ""
+            told = f"more than {written_bytes} bytes" if written_bytes > most else self.told
             raise ValueError(
                 'shuffle="global" keeps all decoded rows, which must fit half of max_memory'
                 f"{of}, {most} bytes, or be on disk: give cache_dir=, a folder on a local disk; "
-                f"they take {self.told}"
+                f"they take {told}"
             )
 
     def fill(self, index: int, num_sharers: int, num_workers: int) -> None:
         """Make the pieces that are missing, as one of several who do so, and open all."""
         self._num_workers = num_workers
         if self._owner_pid != os.getpid():
-            self._mending, self._owner_pid = threading.Lock(), os.getpid()
+            self._making, self._owner_pid = threading.Lock(), os.getpid()
         num_pieces = len(self._pieces)
         begin = index % num_sharers * num_pieces // num_sharers
         turn = [*range(begin, num_pieces), *range(begin)]
-        if self.folder is not None and not all(self._pieces):
-            self._make_room(self.folder)
-        try:
-            while missing := [number for number in turn if self._pieces[number] is None]:
-                if not [number for number in missing if self._open_or_make(number)]:
-                    time.sleep(_WAIT_SECONDS)  # others make them
-        finally:
-            self._rows.forget()
+        with self._making:  # of two threads, one fills it for both
+            if self.folder is not None and not all(self._pieces):
+                self._make_room(self.folder)
+            try:
+                while missing := [number for number in turn if self._pieces[number] is None]:
+                    if not [number for number in missing if self._open_or_make(number)]:
+                        time.sleep(_WAIT_SECONDS)  # others make them
+            finally:
+                self._rows.forget()
 
     def records(self, rows: Int64Array) -> tuple[Int64Array, NDArray[np.uint64]]:
         """Return the pieces of rows, int64 `[B]`, and the addresses of their records."""
@@ -163,7 +176,7 @@ class RowStore:
     # Pieces.
 
     def _open_or_make(self, number: int) -> bool:
-        """Open a piece, made first if it is missing; False while another process makes it."""
+        """Open a piece, made first if it is missing; False if that is to be tried again."""
         if self.folder is None:
             descriptor = _unnamed_memory()
             try:
@@ -175,12 +188,20 @@ class RowStore:
         path = self.folder / f"{number:06}.rows"
         if self._opened(number, path):
             return True
-        with _locked(path.with_suffix(".lock")) as is_ours:
-            if is_ours and not self._opened(number, path):
-                self._make(number, path)
-                if not self._opened(number, path):
-                    raise CorruptFileError(f"a file of decoded rows cannot be read: {str(path)!r}")
-            return is_ours
+        try:
+            with _locked(path.with_suffix(".lock")) as lock:
+                if lock != "of another" and not self._opened(number, path):
+                    self._make(number, path, is_alone=lock == "ours")
+                    if not self._opened(number, path):
+                        raise CorruptFileError(
+                            f"a file of decoded rows cannot be read: {str(path)!r}"
+                        )
+                return lock != "of another"
+        except FileNotFoundError:
+            if self.folder.exists():
+                raise
+            self._make_room(self.folder)  # a process with other data needed it, and removed ours
+            return False
 
     def _opened(self, number: int, path: Path) -> bool:
         """Open a piece; False if there is none, or it is damaged and was removed."""
@@ -221,9 +242,10 @@ class RowStore:
             self._is_checked = np.zeros(sum(num_blocks), bool)
             self._all_checked = self.folder is None  # memory of the process is not checked
 
-    def _make(self, number: int, path: Path) -> None:
-        for draft in path.parent.glob(f".{path.name}.*.draft"):
-            draft.unlink(missing_ok=True)  # of a process that was killed, for the lock is ours
+    def _make(self, number: int, path: Path, *, is_alone: bool) -> None:
+        if is_alone:  # then what is there is of processes that were killed
+            for draft in path.parent.glob(f".{path.name}.*.draft"):
+                draft.unlink(missing_ok=True)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
         descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -248,14 +270,25 @@ class RowStore:
             os.close(descriptor)
 
     def _write(self, number: int, descriptor: int) -> None:
-        """Read the row groups of a piece and write it whole."""
+        """Write a piece whole, in smaller batches if its rows are longer than expected."""
+        most = self._rows.options.memory_per_worker(self._num_workers) / 16 / self._row_bytes
+        self._batch_rows = int(max(1, min(self._batch_rows, most)))
+        while True:
+            try:
+                return self._write_rows(number, descriptor)
+            except MemoryError:
+                if self._batch_rows == 1:
+                    raise
+                self._batch_rows = -(-self._batch_rows // 8)
+
+    def _write_rows(self, number: int, descriptor: int) -> None:
+        """Read the row groups of a piece and write them, with what the file has."""
         row_groups = np.zeros(self._rows.manifest.num_row_groups, bool)
         row_groups[self._row_groups[number] : self._row_groups[number + 1]] = True
         num_rows = np.where(row_groups, self._rows.manifest.row_group_num_rows, 0)
-        most = self._rows.options.memory_per_worker(self._num_workers) / 16 / self._row_bytes
-        batch_rows = int(max(1, min(_BATCH_ROWS, most)))
-        plan = EpochPlan(num_rows, PlanOptions(batch_size=batch_rows))
+        plan = EpochPlan(num_rows, PlanOptions(batch_size=self._batch_rows))
         layout, written, item_bytes = None, 0, 0
+        held = sum(len(piece.content) for piece in self._pieces if piece is not None)
         # The memory of one piece's reader is the next one's.
         with closing(self._rows.open([plan.share(0)], self._num_workers)) as batches:
             for batch in batches:
@@ -266,6 +299,7 @@ class RowStore:
                 _write_at(descriptor, int(num_rows.sum()) * size + item_bytes, items.numpy())
                 written += len(records)
                 item_bytes += len(items)
+                self.check_memory(self._num_workers, held + written * size + item_bytes)
         assert layout is not None  # noqa: S101
         content_bytes = written * layout.record_bytes + item_bytes
         digests = np.zeros(0, np.uint64)
@@ -281,12 +315,13 @@ class RowStore:
     def _make_room(self, folder: Path) -> None:
         """Mark the folder as a cache, and remove the least recently used of other data."""
         mark_cache_folder(str(folder.parent.parent))
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for own in (folder.parent, folder):
+            own.mkdir(mode=0o700, exist_ok=True)
         os.utime(folder)
         others = []
         for other in folder.parent.iterdir():
             if other != folder:
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(OSError):  # removed meanwhile, no folder, or not readable
                     others.append((other.stat().st_mtime, other, _bytes_in(other)))
         too_much = self.num_bytes + sum(of for *_, of in others) - (self._limit_bytes or 0)
         for _, other, num_bytes in sorted(others):
@@ -328,7 +363,7 @@ class RowStore:
     def _mend(self, number: int, damaged: _Piece) -> None:
         """Make a damaged piece anew, unless another thread has done so."""
         assert self.folder is not None  # noqa: S101
-        with self._mending:
+        with self._making:
             if self._pieces[number] is not damaged:
                 return
             self._remove_damaged(self.folder / f"{number:06}.rows", "its bytes have changed")
@@ -402,26 +437,30 @@ def _unnamed_memory() -> int:
         return os.dup(file.fileno())
 
 
+_Lock = Literal["ours", "of another", "none"]
+
+
 @contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Hold the lock of a file, which ends with its process; False if another has it."""
+def _locked(path: Path) -> Iterator[_Lock]:
+    """Hold the lock of a file, which ends with its process; a file system may have none."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        lock: _Lock = "ours"
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            yield False
+            yield "of another"
             return
         except OSError:
-            pass  # file systems without locks: processes may do the same work
+            lock = "none"  # processes may do the same work
         # Another process may have removed the file, and a third one locked its own.
-        is_ours = False
+        is_same = False
         with contextlib.suppress(FileNotFoundError):
-            is_ours = os.path.samestat(path.stat(), os.fstat(descriptor))
+            is_same = os.path.samestat(path.stat(), os.fstat(descriptor))
         try:
-            yield is_ours
+            yield lock if is_same else "of another"
         finally:
-            if is_ours:
+            if is_same:
                 path.unlink(missing_ok=True)
     finally:
         os.close(descriptor)
