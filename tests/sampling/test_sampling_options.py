@@ -409,3 +409,14 @@ def test_other_columns_may_be_of_every_kind(data: Path) -> None:
         rows = batch["x"].tolist()
         assert batch["items"].to_list() == [[row] * (row % 4) for row in rows]
         assert batch["half.valid"].tolist() == [row % 2 == 0 for row in rows]
+
+
+def test_repeats_of_long_strings_are_held_within_max_memory(tmp_path: Path) -> None:
+    texts = [b"a" * 2_000_000 if row == 7 else b"b" for row in range(200)]
+    table = pa.table({"text": texts, "weight": [200.0 if row == 7 else 1.0 for row in range(200)]})
+    pq.write_table(table, tmp_path / "texts.parquet", row_group_size=50)
+    options: dict[str, Any] = {"columns": ["text"], "batch_size": 1, "sample": Weights("weight")}
+    with pytest.raises(MemoryError, match="need more than max_memory"):
+        list(ParquetDataset(tmp_path, max_memory="16MiB", **options))
+    samples = list(ParquetDataset(tmp_path, max_memory="1GiB", **options))
+    assert sum(len(batch["text"].to_list()[0]) > 1 for batch in samples) in (100, 101)

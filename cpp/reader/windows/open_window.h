@@ -51,6 +51,8 @@ struct OpenWindow {
   std::vector<int64_t> num_gathers;    // by task; 0 if rows go to their batches at once
   int64_t max_staged_bytes = 0;        // the most of any column
   std::atomic<int64_t> item_bytes{0};  // decoded so far, of all fields
+  // Of a window with an order, which may have rows more than once: gathered so far.
+  std::atomic<int64_t> gathered_bytes{0};
   // Tasks count it down when they are done. The last one counts the batches down: a
   // window that fails delivers none, whatever the timing.
   std::atomic<int64_t> num_undone{0};

@@ -178,7 +178,8 @@ std::unique_ptr<ColumnReader> WindowTaskRunner::OpenReader(const WindowTask& tas
 }
 
 bool WindowTaskRunner::IsTooLarge(const OpenWindow& window) const {
-  return window.item_bytes > context_.spec->max_memory_bytes;
+  return std::max<int64_t>(window.item_bytes, window.gathered_bytes) >
+         context_.spec->max_memory_bytes;
 }
 
 // Names the column with the most items by the footers, so it is the same whatever the
@@ -192,8 +193,8 @@ Error WindowTaskRunner::TooLarge() const {
   const auto most = std::ranges::max_element(spec.columns, {}, bytes_of);
   return Error(
       ErrorKind::kValuesTooLarge,
-      "strings and lists of one shuffle window need more than max_memory; take a "
-      "smaller shuffle_window or a larger max_memory: " +
+      "strings and lists of rows that are shuffled together need more than max_memory; "
+      "take a smaller shuffle_window or a larger max_memory: " +
           std::to_string(spec.max_memory_bytes) + " bytes",
       {.column = most->request.path});
 }
@@ -229,7 +230,7 @@ bool WindowTaskRunner::ReadItems(const WindowTask& task, DecodeScratch* scratch)
   return true;
 }
 
-void WindowTaskRunner::GatherItems(const WindowTask& task) const {
+bool WindowTaskRunner::GatherItems(const WindowTask& task) const {
   OpenWindow& window = *task.window;
   const int64_t jagged = FieldOfTask(context_, task.index).jagged_index;
   const int64_t element = ElementOfTask(*context_.spec, task.index);
@@ -240,14 +241,17 @@ void WindowTaskRunner::GatherItems(const WindowTask& task) const {
   try {
     for (size_t run = begin; run < end; ++run) {
       InFlightBatch* batch = window.in_flight[run];
-      batch->AddPart(jagged, element,
-                     items->Gather(window.places, run, batch->memory.data), path);
+      JaggedPart part = items->Gather(window.places, run, batch->memory.data);
+      if (window.places.has_order()) window.gathered_bytes += part.items.num_bytes();
+      batch->AddPart(jagged, element, std::move(part), path);
+      if (IsTooLarge(window)) return false;
       if (*context_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
     }
   } catch (...) {
     throw CurrentErrorAt({.column = path});
   }
   items->EndGather();
+  return true;
 }
 
 void WindowTaskRunner::ReadColumn(const WindowTask& task, DecodeScratch* scratch,
@@ -326,7 +330,8 @@ bool WindowTaskRunner::Run(const WindowTask& task, DecodeScratch* scratch) const
   if (task.gathers()) {
     if (IsTooLarge(*task.window)) return false;
     task.window->places.Make();
-    are_items ? GatherItems(task) : GatherCells(task);
+    if (are_items && !GatherItems(task)) return false;
+    if (!are_items) GatherCells(task);
   } else if (are_items) {
     if (!ReadItems(task, scratch)) return false;
   } else {

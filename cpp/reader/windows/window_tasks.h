@@ -33,7 +33,7 @@ class WindowTaskRunner {
                                            DecodeScratch* scratch) const;
   WindowItems* ItemsOf(const WindowTask& task) const;
   bool ReadItems(const WindowTask& task, DecodeScratch* scratch) const;
-  void GatherItems(const WindowTask& task) const;
+  bool GatherItems(const WindowTask& task) const;  // false: the window is too large
   void ReadColumn(const WindowTask& task, DecodeScratch* scratch, Strips* strips) const;
   void ReadCells(const WindowTask& task, DecodeScratch* scratch) const;
   void EndChunk(const WindowTask& task, DecodeScratch* scratch) const;
