@@ -432,7 +432,7 @@ def test_processes_that_do_not_find_a_function_say_so(tmp_path: Path) -> None:
 HOW = ("processes=1", "spawning")
 
 
-@pytest.mark.parametrize("kind", ["stdin", "no guard"])
+@pytest.mark.parametrize("kind", [pytest.param("stdin", marks=pytest.mark.long), "no guard"])
 def test_processes_that_cannot_begin_blame_no_batch(tmp_path: Path, kind: str) -> None:
     program = FUNCTIONS.replace("    try:", "    if True:").partition("    except")[0]
     program += "\ndef found(batch):\n    return batch\n\nread(found, processes=1)"

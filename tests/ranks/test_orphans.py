@@ -95,7 +95,7 @@ def errors_of_a_killed_job(path: Path, folder: Path, kind: str, method: str, mom
         ("mix", "fork"),
         ("rows", "fork"),
         ("batches", "spawn"),
-        ("batches", "forkserver"),
+        pytest.param("batches", "forkserver", marks=pytest.mark.long),
     ],
 )
 def test_a_worker_that_begins_after_its_parents_end(
@@ -105,6 +105,9 @@ def test_a_worker_that_begins_after_its_parents_end(
     assert errors.count("its parent, process") == 2
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    "method",
+    ["fork", pytest.param("spawn", marks=pytest.mark.long), "forkserver"],
+)
 def test_a_worker_ends_after_its_parent(path: Path, tmp_path: Path, method: str) -> None:
     errors_of_a_killed_job(path, tmp_path, "batches", method, "in iteration")

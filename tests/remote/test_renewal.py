@@ -38,6 +38,7 @@ def tokens(origin: FaultyOrigin, data: Path, tmp_path: Path) -> EndedTokens:
     return EndedTokens(origin, tmp_path / "ledger", most_requests=MOST_REQUESTS)
 
 
+@pytest.mark.long
 def test_fifty_epochs_without_a_step_that_fails(tokens: EndedTokens, data: Path) -> None:
     expected = whole(data / "train")
     dataset = open_by(tokens.function, num_epochs=50)

@@ -354,8 +354,8 @@ def test_an_epoch_is_the_same_in_every_process_and_differs_from_the_next(data: P
     ("context", "in_files"),
     [
         ("fork", False),
-        ("spawn", True),
-        pytest.param("fork", True, marks=pytest.mark.long),
+        ("fork", True),
+        pytest.param("spawn", True, marks=pytest.mark.long),
         pytest.param("spawn", False, marks=pytest.mark.long),
     ],
 )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -296,7 +296,7 @@ FEWER: Any = (
 )
 
 
-@CASES
+@settings(CASES, max_examples=30)
 @given(*FEWER)
 def test_fewer_ranks_go_on_with_the_steps_of_canonical_ones(
     data: Data, sizes: tuple[int, int], batch_size: int, drop_last: bool, stop: int
