@@ -112,6 +112,14 @@ def test_a_rank_that_comes_late_finds_what_others_did(job: Job) -> None:
     assert job.done == [2] * 7
 
 
+def test_the_store_forgets_what_all_ranks_have(job: Job) -> None:
+    for _ in range(3):
+        for rank in RANKS:
+            assert job.call_parts(rank, "squares", 7, squares)[2] == b"4 of 7"
+        assert job.store.num_keys() <= 1  # what the store counts for itself
+    assert job.done == [0] * 21
+
+
 def test_the_part_that_a_rank_failed_to_do_is_done_by_others(job: Job, caplog: Any) -> None:
     def fail_at_three(part: int, num_parts: int) -> bytes:
         if part == 3:

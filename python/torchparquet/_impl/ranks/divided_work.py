@@ -59,7 +59,21 @@ def divided(peers: Peers | None, what: str, most_parts: int, work: Work) -> list
         if part not in done:
             found = _left_by_another(peers, f"{place}/{part}")
             done[part] = work(part, num_parts) if found is None else found
+    if peers.store.add(f"{place}/read", 1) == len(peers.ranks):
+        _forget(peers, place, num_parts)
     return [done[part] for part in range(num_parts)]
+
+
+def _forget(peers: Peers, place: str, num_parts: int) -> None:
+    """Free the store's memory of parts that all ranks have."""
+    for part in range(num_parts):
+        key = f"{place}/{part}"
+        left = peers.read(key) if peers.has_any([key]) else _NOTHING
+        values = 0 if left.startswith(_NOTHING) else json.loads(left)
+        for name in (key, f"{key}/rank", *(f"{key}/{number}" for number in range(values))):
+            peers.store.delete_key(name)
+    peers.store.delete_key(f"{place}/taken")
+    peers.store.delete_key(f"{place}/read")
 
 
 def _done(peers: Peers, key: str, work: Work, part: int, num_parts: int) -> bytes:
