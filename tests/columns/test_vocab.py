@@ -308,6 +308,7 @@ def test_rows_that_a_delta_table_has(tmp_path: Path) -> None:
     assert words_of(table, Column("key", vocab="auto")) == (b"k", b"l")
 
 
+@pytest.mark.long
 def test_a_spawned_worker_has_the_words(tmp_path: Path) -> None:
     values = words(300, distinct=40)
     path = write(tmp_path / "a.parquet", pa.table({"s": values}), row_group_size=40)

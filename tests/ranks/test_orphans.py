@@ -94,7 +94,7 @@ def errors_of_a_killed_job(path: Path, folder: Path, kind: str, method: str, mom
         ("batches", "fork"),
         ("mix", "fork"),
         ("rows", "fork"),
-        ("batches", "spawn"),
+        pytest.param("batches", "spawn", marks=pytest.mark.long),
         pytest.param("batches", "forkserver", marks=pytest.mark.long),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_worker_that_begins_after_its_parents_end(
 
 @pytest.mark.parametrize(
     "method",
-    ["fork", pytest.param("spawn", marks=pytest.mark.long), "forkserver"],
+    ["fork", *(pytest.param(name, marks=pytest.mark.long) for name in ("spawn", "forkserver"))],
 )
 def test_a_worker_ends_after_its_parent(path: Path, tmp_path: Path, method: str) -> None:
     errors_of_a_killed_job(path, tmp_path, "batches", method, "in iteration")
