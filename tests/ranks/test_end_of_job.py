@@ -86,7 +86,10 @@ def threads_left(program: str, *arguments: str) -> int:
     return int(done.stdout)
 
 
-@pytest.mark.parametrize("raised_in", ["call", "cleanup", "cause"])
+@pytest.mark.parametrize(
+    "raised_in",
+    ["call", *(pytest.param(name, marks=pytest.mark.long) for name in ("cleanup", "cause"))],
+)
 @pytest.mark.parametrize("group", ["ended", "destroyed"])
 def test_frames_that_hold_the_process_group(group: str, raised_in: str) -> None:
     left = threads_left(FAILING, group, raised_in)
@@ -94,7 +97,9 @@ def test_frames_that_hold_the_process_group(group: str, raised_in: str) -> None:
     assert left == 0 if group == "ended" else left > 0
 
 
-@pytest.mark.parametrize("imported", ["torchparquet", "nothing"])
+@pytest.mark.parametrize(
+    "imported", ["torchparquet", pytest.param("nothing", marks=pytest.mark.long)]
+)
 def test_defaults_of_torch_that_hold_the_process_group(imported: str) -> None:
     left = threads_left(TRAINING, imported)
     # If none stays without torchparquet, torch holds no group: that import can go from start.py.

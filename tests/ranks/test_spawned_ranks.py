@@ -47,7 +47,7 @@ def read_alone(dataset: ParquetDataset, found: Any) -> None:
     found.put([batch["row.id"].tolist() for batch in dataset])
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_a_process_begins_with_the_epoch_that_its_parent_looks_at(
     tmp_path: Path, method: str
 ) -> None:
