@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torchparquet._impl.files.footers.decryption import FileKeys
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.remote.credentials import Share
-from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.files.remote.storage import StorageArguments, decoded
 from torchparquet._impl.files.remote.store import store_beside
 from torchparquet._impl.files.remote.urls import checked_path, is_remote_url, without_credentials
 from torchparquet.errors import naming, one_line, users_level
@@ -38,7 +38,7 @@ _OLD_SECONDS = 3600.0
 _MANY_FILES = 256
 # The version of the content and of how it is found; files of others are written anew.
 _FORMAT = 5
-# What a rank tells the others of a file that is not to be trusted.
+# The answer of the rank that looked, about a file that is not to be trusted.
 _DISTRUSTED = b"-"
 
 
@@ -124,7 +124,7 @@ class KeptFile(Generic[Kept]):
 
 @dataclass(frozen=True)
 class Pass(Generic[Kept]):
-    """What is read once of all files or row groups, in parts that ranks may read each.
+    """The result of one reading of all files or row groups, of which ranks may read parts.
 
     `told`, as JSON, differs for other results of the same files. `codec` keeps what `make` returns
     for some consecutive ones, and `joined` makes one value of those of consecutive parts.
@@ -148,12 +148,11 @@ class Pass(Generic[Kept]):
                 if file is not None:
                     file.keep(found)
             return found
-        codec = self.codec(whole)
         if file is not None:
             told = json.dumps([*self.told, "kept"])
-            (content,) = share(told, 1, lambda *_: _looked_up(codec, file))
+            (content,) = share(told, 1, lambda *_: _looked_up(file))
             if content not in (b"", _DISTRUSTED):
-                return _decoded(codec, content)
+                return decoded(content, file.codec.decode)
             # Another rank than the one that looked may write it.
             file.is_trusted = content != _DISTRUSTED
 
@@ -167,7 +166,7 @@ class Pass(Generic[Kept]):
 
         contents = share(json.dumps(self.told), len(ends), made)
         parts = [
-            _decoded(self.codec(part_of(part, len(contents))), content)
+            decoded(content, self.codec(part_of(part, len(contents))).decode)
             for part, content in enumerate(contents)
         ]
         found = parts[0] if len(parts) == 1 else self.joined(parts)
@@ -181,18 +180,11 @@ class Pass(Generic[Kept]):
         return found
 
 
-def _looked_up(codec: Codec[Kept], file: KeptFile[Kept]) -> bytes:
+def _looked_up(file: KeptFile[Kept]) -> bytes:
     value = file.find()
     if value is None:
         return b"" if file.is_trusted else _DISTRUSTED
-    return codec.encode(value)
-
-
-def _decoded(codec: Codec[Kept], content: bytes) -> Kept:
-    found = codec.decode(content)
-    if found is None:
-        raise RuntimeError("the ranks run different versions of torchparquet")
-    return found
+    return file.codec.encode(value)
 
 
 def _read_from_disk(path: str) -> tuple[bytes, str]:

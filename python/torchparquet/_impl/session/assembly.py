@@ -303,15 +303,17 @@ class Source:
         values = RowValues(rows.manifest, rows.options, self.keys, self.storage)
         policies = Policies(values, plan, *_rows_of_block(rows, plan, window, of))
         policy = policies.policy(of)
-        opener = SampledOpener(
-            rows=rows,
-            manifest=policies.manifest(policy),
-            policy=policy,
-            pins_for_device=rows.options.pin_memory is not False,
-        )
+        opener: SampledOpener
         if isinstance(policy, Windows):
             # Windows are copies of what is read.
             opener = WindowOpener(**_opened(rows, policies, policy))
+        else:
+            opener = SampledOpener(
+                rows=rows,
+                manifest=policies.manifest(policy),
+                policy=policy,
+                pins_for_device=rows.options.pin_memory is not False,
+            )
         return opener, replace(
             plan,
             batch_size=parts if is_batch else plan.batch_size,

@@ -121,10 +121,15 @@ class StorageArguments:
         if self.share is None or is_secret:
             return work()
         content = self.share(json.dumps(what), 1, lambda *_: encode(work()))[0]
-        found = decode(content)
-        if found is None:
-            raise RuntimeError("the ranks run different versions of torchparquet")
-        return found
+        return decoded(content, decode)
+
+
+def decoded(content: bytes, decode: Callable[[bytes], Result | None]) -> Result:
+    """Return what another rank has left."""
+    found = decode(content)
+    if found is None:
+        raise RuntimeError("the ranks run different versions of torchparquet")
+    return found
 
 
 NO_STORAGE = StorageArguments()
