@@ -95,7 +95,7 @@ class BatchReader {
   std::unique_ptr<ParallelReader> reader_;
 };
 
-// What a function of the reader returns.
+// The result of a function of the reader.
 template <auto kFunction>
 auto Told(const BatchReader& reader) {
   return (reader.reader().*kFunction)();

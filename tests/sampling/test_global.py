@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+from tests.sampling.test_sampling import CASES
 from torchparquet import (
     Ahead,
     Balanced,
@@ -39,7 +40,7 @@ from torchparquet import (
 
 # An epoch of few rows may have no step.
 pytestmark = pytest.mark.filterwarnings("ignore:this epoch has no step")
-CASES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+FEWER_CASES = settings(CASES, max_examples=60)
 MIDNIGHT = datetime.datetime(2026, 1, 1)
 
 
@@ -128,7 +129,7 @@ def data(tmp_path_factory: Any) -> Path:
     return write(tmp_path_factory.mktemp("global"), 600, 70)
 
 
-@CASES
+@FEWER_CASES
 @given(
     st.integers(1, 200),
     st.integers(1, 90),

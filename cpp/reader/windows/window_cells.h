@@ -49,7 +49,7 @@ class WindowCells {
   // is wanted. Both are aligned to their cells.
   void Add(std::span<const uint32_t> places, const uint8_t* values, const uint8_t* valid);
   void Add(const kernels::StripOrder& strip, const uint8_t* values, const uint8_t* valid);
-  // Where rows of a window with an order are decoded to.
+  // The memory that rows of a window with an order are decoded to.
   Segment SegmentOf(int64_t first_row, int64_t num_rows) const;
   // Ends a task. Returns how many are left.
   int64_t EndTask() {

@@ -205,7 +205,7 @@ std::vector<WantedBlock> RemoteBlocks::Want(const StepPlace& place, int64_t num_
                     : !in_parts[i] && IsHeldByOthers(place, i) ? Wants::kHeld
                                                                : Wants::kAll);
   }
-  // What is left of `blocks` is new in the table and has columns that use it.
+  // The blocks that are left are new in the table, and columns use them.
   std::erase_if(blocks, [&](WantedBlock& wanted) {
     auto found = blocks_.find(PlaceOf(place.file, wanted.range));
     const bool is_new = found == blocks_.end();

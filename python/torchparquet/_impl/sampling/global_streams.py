@@ -38,7 +38,7 @@ class GlobalOpener(SampledOpener):
         """Open a stream of a share; reads nothing yet."""
         (share,) = shares
         self.store.check_memory(num_workers)
-        # What counts reads and waits of an iteration: it delivers nothing, and has no thread.
+        # It counts reads and waits of an iteration, delivers nothing, and has no thread.
         num_rows = self.rows.manifest.row_group_num_rows
         some = np.flatnonzero(num_rows)[:1]
         order, none = Ranges.whole(some, num_rows[some]), np.zeros(0, np.int64)
