@@ -83,6 +83,16 @@ def test_epochs_ask_for_no_index_again(faulty: FaultyStore, folder: Path) -> Non
     assert of_all <= 3 * (of_one - indexes) + indexes
 
 
+def test_conditions_ask_for_no_footer_again(faulty: FaultyStore, folder: Path) -> None:
+    def num_ranges(**options: Any) -> int:
+        faulty.origin.forget()
+        assert len(faulty.open(**options)) == len(open_dataset(folder, **options))
+        return asked(faulty.origin)[1]
+
+    # Statistics do not decide it: of each file the page indexes and the values of a column.
+    assert num_ranges(filters="id % 7 = 3") == num_ranges() + 4
+
+
 @pytest.mark.mostly_long(every=3)
 def test_windows_of_rows_fetch_each_part_once(
     faulty: FaultyStore, folder: Path, stored: int

@@ -181,7 +181,7 @@ def test_an_open_file_has_no_bytes_of_another_range(
     origin: FaultyOrigin, store: tuple[Store, str]
 ) -> None:
     access, name = store
-    with access.open(name) as file:
+    with access.open(name, len(CONTENT)) as file:
         origin.script.add("GET */a", [Fault("wrong range", at=8)])  # no listing under way
         with pytest.raises(OSError, match="cannot read"):
             file.read(100)

@@ -90,6 +90,10 @@ class Listing:
         root = os.path.commonpath(directories)
         return f"{scheme}://{root}" if scheme else root
 
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {path: at for at, path in enumerate(self.paths)}
+
     def pick(self, files: Sequence[int]) -> Listing:
         """Return some of the files."""
         lists = ("paths", "num_bytes", "stamps", "memory", "names")
@@ -101,9 +105,12 @@ class Listing:
 
     def source(self, path: str) -> Any:
         """Return one of the files as pyarrow takes it: a path, an open file, or a buffer."""
-        if self.store is not None:
-            return self.store.open(self.names[self.paths.index(path)])
-        return self.memory[self.paths.index(path)].content if self.memory else path
+        if self.store is None and not self.memory:
+            return path
+        at = self._places[path]
+        if self.store is None:
+            return self.memory[at].content
+        return self.store.open(self.names[at], self.num_bytes[at])
 
     def open(self, path: str) -> AbstractContextManager[Any]:
         """Return one of the files to read in any order, with `seek` and `read`."""

@@ -50,7 +50,10 @@ def evaluate(
     """Yield a mask for each row group, in order; those that `FILTERS` decides get no values."""
     files = _Files(manifest, expressions, keys, footers)
     waiting: deque[Future[list[Mask]]] = deque()
-    pool = ThreadPoolExecutor(min(num_processors(), _MAX_FILES_AT_ONCE))
+    # Threads that read a store wait for most of their time.
+    is_waiting = manifest.listing.store is not None
+    num_threads = _MAX_FILES_AT_ONCE if is_waiting else num_processors()
+    pool = ThreadPoolExecutor(min(num_threads, _MAX_FILES_AT_ONCE))
     try:
         for place in range(len(files.numbers)):
             waiting.append(pool.submit(files.masks, place, mask_of))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from torchparquet._impl.files.footers.leaf import NULL_KEY
-from torchparquet._impl.files.footers.plain_footer import made_of_any
+from torchparquet._impl.files.footers.plain_footer import footer_in, made_of_any, with_footer
 from torchparquet._impl.files.schemas import is_whole_number
 from torchparquet.errors import one_line, unreadable
 
@@ -95,8 +96,22 @@ class Fragments:
     def with_values(
         self, file: int, footer: pads.ParquetFileFragment, known: Mapping[str, pa.Scalar]
     ) -> pads.ParquetFileFragment:
-        """Return a file with its values, from what `footer` returned for the same arguments."""
-        return footer if self._footers is None else self._whole(file, known)
+        """Return a file with its values, from what `footer` returned for the same arguments.
+
+        A store is not asked for the footer again.
+        """
+        if self._footers is None:
+            return footer
+        listing = self._manifest.listing
+        if listing.store is None or self._keys is not None:
+            return self._whole(file, known)
+        footer, path = footer_in(io.BytesIO(self._footers.content(file))), listing.paths[file]
+
+        def opened() -> Any:
+            # Without the buffer: pyarrow reads what lies together at once.
+            return with_footer(listing.source(path).detach(), footer)
+
+        return self._made(file, opened(), opened, known)
 
     def _whole(self, file: int, known: Mapping[str, pa.Scalar]) -> pads.ParquetFileFragment:
         listing = self._manifest.listing

@@ -18,6 +18,7 @@ from torchparquet._impl.files.remote.store import RangeFile
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
+_END_BYTES = 1 << 16  # pyarrow reads so much of a file's end before it knows the footer's length
 _ARROW_SCHEMA = b"\x0cARROW:schema"  # a key of the footer, after its length
 
 # Kinds of values in Thrift's compact protocol.
@@ -35,7 +36,8 @@ def made_of_any(
     except (pa.ArrowException, OSError) as refused:
         for plain in (_without_arrow_schema, _without_nested_columns):
             try:
-                return make(_with_footer(open_source(), plain))
+                file = open_source()
+                return make(with_footer(file, plain(footer_in(file))))
             except (pa.ArrowException, OSError, LookupError, TypeError):
                 continue
         raise refused
@@ -61,15 +63,14 @@ def footer_in(file: Any) -> bytes:
     return footer
 
 
-def _with_footer(file: Any, plain: Callable[[bytes], bytes]) -> RangeFile:
+def with_footer(file: Any, footer: bytes) -> RangeFile:
     """Return a file, and after its end a footer that replaces its own."""
-    footer = plain(footer_in(file))
-    end = footer + len(footer).to_bytes(4, "little") + _MAGIC
+    end = bytes(_END_BYTES) + footer + len(footer).to_bytes(4, "little") + _MAGIC
     begin_of_end = file.seek(0, os.SEEK_END)
 
     def read(offset: int, num_bytes: int) -> bytes:
         last = offset + num_bytes
-        file.seek(offset)
+        file.seek(min(offset, begin_of_end))
         kept = bytes(file.read(max(0, min(last, begin_of_end) - offset)))
         content = kept + end[max(0, offset - begin_of_end) : max(0, last - begin_of_end)]
         if len(content) != num_bytes:

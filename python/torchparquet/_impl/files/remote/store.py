@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -199,13 +198,11 @@ class Store:
 
         return self._act("read", name, read)
 
-    def open(self, name: str) -> Any:
-        """Return a file to read in any order, as pyarrow takes it."""
-        entry = self.look_up(name)
-        if entry is None:
-            raise FileNotFoundError(errno.ENOENT, "No such file or directory", self.shown(name))
-        file = RangeFile(entry.num_bytes, partial(self.read, name))
-        return io.BufferedReader(file, _OPENED_BLOCK_BYTES)
+    def open(self, name: str, num_bytes: int) -> Any:
+        """Return a file of so many bytes to read in any order, as pyarrow takes it."""
+        return io.BufferedReader(
+            RangeFile(num_bytes, partial(self.read, name)), _OPENED_BLOCK_BYTES
+        )
 
     def write(self, name: str, content: bytes) -> None:
         """Write a whole file, which replaces one of that name."""
