@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.files.footers.plain_footer import footer_in, metadata_of
 from torchparquet._impl.files.listing import ON_DISK, Listing
 from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.places import MAX_THREADS
 from torchparquet._impl.files.schemas import Schemas
 from torchparquet._impl.native import PageHeader, parse_page_header
 from torchparquet._impl.reading.window_limits import WindowMemory, window_in_effect
@@ -33,6 +36,8 @@ from torchparquet.errors import (
 
 if TYPE_CHECKING:
     from torchparquet._impl.files.footers.leaf import Leaf
+    from torchparquet.cli.cluster import Cluster
+    from torchparquet.cli.screen import Advance
 
 # JSON values about a tensor, and the column's field with a mask for nulls if it can be read.
 Tensor = tuple[dict[str, Any], Field | None]
@@ -43,6 +48,10 @@ _TAIL_BYTES = 8
 _SIGNATURE_BYTES = 28
 _HEADER_BYTES = 1 << 10
 _MAX_SAMPLED_CHUNKS = 512
+_SUMS = (
+    *("num_values", "compressed_bytes", "uncompressed_bytes", "num_chunks", "num_pages"),
+    *("num_checksums", "with_dictionary", "fallbacks"),
+)
 _DICTIONARY_ENCODINGS = frozenset(["PLAIN_DICTIONARY", "RLE_DICTIONARY"])
 # parquet.thrift, Encoding.
 _ENCODINGS = (
@@ -143,6 +152,18 @@ class ColumnFacts:
         self.with_dictionary += has_dictionary
         self.fallbacks += has_dictionary and not encodings <= _DICTIONARY_ENCODINGS
 
+    def merge(self, other: ColumnFacts) -> None:
+        """Add the facts from other column chunks."""
+        self.kinds += [kind for kind in other.kinds if kind not in self.kinds]
+        known = self.null_count is not None and other.null_count is not None
+        self.null_count = self.null_count + other.null_count if known else None  # type: ignore[operator]
+        self.most_words = max(self.most_words, other.most_words)
+        self.codecs += other.codecs
+        for name in ("physical_types", "encodings", "page_encodings"):
+            getattr(self, name).update(getattr(other, name))
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
     @property
     def keeps_dictionary(self) -> bool:
         """True if every column chunk has a dictionary, and all its values are of it."""
@@ -155,6 +176,13 @@ class FooterFacts(NamedTuple):
     columns: dict[str, ColumnFacts]
     row_group_bytes: list[int]
     writers: Counter[str]
+
+    def add(self, other: FooterFacts) -> None:
+        """Add those of other files."""
+        for name, column in other.columns.items():
+            self.columns.setdefault(name, ColumnFacts()).merge(column)
+        self.row_group_bytes.extend(other.row_group_bytes)
+        self.writers.update(other.writers)
 
 
 def null_count(chunk: Any) -> int | None:
@@ -229,32 +257,51 @@ def sampled_row_groups(manifest: Manifest) -> set[int]:
 
 
 def read_facts(
-    manifest: Manifest, wanted: Container[int], advance: Callable[[int], None] = lambda _: None
+    manifest: Manifest,
+    wanted: Container[int],
+    advance: Advance = lambda _: None,
+    cluster: Cluster | None = None,
 ) -> FooterFacts:
     """Read the footers of all files, and the page headers of the wanted row groups."""
-    facts = FooterFacts({}, [], Counter())
-    for index, path in enumerate(manifest.files):
-        metadata = read_footer(path, manifest.listing)
+    borders = np.searchsorted(manifest.row_group_file, range(len(manifest.files) + 1)).tolist()
+    given = []
+    for index, (begin, end) in enumerate(pairwise(borders)):
         leaves = manifest.schemas[int(manifest.file_schema[index])]
-        if metadata.num_columns != len(leaves):
-            raise FileChangedError(f"inspect it again, because it has changed: {path!r}")
-        columns = [facts.columns.setdefault(leaf.path, ColumnFacts()) for leaf in leaves]
-        for leaf, column in zip(leaves, columns, strict=True):
-            column.kinds += [] if leaf.kind in column.kinds else [leaf.kind]
-        facts.writers[metadata.created_by or "unknown"] += 1
-        first = len(facts.row_group_bytes)
-        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        for group in groups:
-            facts.row_group_bytes.append(group.total_byte_size)
-            for at, column in enumerate(columns):
-                column.add(group.column(at))
-        looked_at = [number for number in range(len(groups)) if first + number in wanted]
-        # It may take a request to open a file of a store.
-        with manifest.listing.open(path) if looked_at else nullcontext() as file:
-            for number in looked_at:
-                where = f"{path!r}, row group {number}"
-                every = page_headers(file, where, groups[number], leaves)
-                for column, headers in zip(columns, every, strict=True):
-                    column.add_pages(headers)
-        advance(1)
+        looked_at = [number for number in range(begin, end) if number in wanted]
+        in_file = manifest.row_group_in_file[looked_at].tolist()
+        given.append((manifest.listing.pick([index]), manifest.files[index], leaves, in_file))
+    facts = FooterFacts({}, [], Counter())
+    if cluster is not None:
+        for one in cluster.each(_facts_of_file, given, [1] * len(given), advance):
+            facts.add(one)
+        return facts
+    # Threads that read a store wait for most of their time.
+    with ThreadPoolExecutor(1 if manifest.listing.store is None else MAX_THREADS) as threads:
+        for one in threads.map(_facts_of_file, *zip(*given, strict=True)):
+            facts.add(one)
+            advance(1)
     return facts
+
+
+def _facts_of_file(
+    listing: Listing, path: str, leaves: Sequence[Leaf], looked_at: Sequence[int]
+) -> FooterFacts:
+    """Read a footer, and the page headers of some of the file's row groups."""
+    metadata = read_footer(path, listing)
+    if metadata.num_columns != len(leaves):
+        raise FileChangedError(f"inspect it again, because it has changed: {path!r}")
+    columns = [ColumnFacts([leaf.kind]) for leaf in leaves]
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    for group in groups:
+        for at, column in enumerate(columns):
+            column.add(group.column(at))
+    # It may take a request to open a file of a store.
+    with listing.open(path) if looked_at else nullcontext() as file:
+        for number in looked_at:
+            where = f"{path!r}, row group {number}"
+            every = page_headers(file, where, groups[number], leaves)
+            for column, headers in zip(columns, every, strict=True):
+                column.add_pages(headers)
+    of_leaves = {leaf.path: column for leaf, column in zip(leaves, columns, strict=True)}
+    group_bytes = [group.total_byte_size for group in groups]
+    return FooterFacts(of_leaves, group_bytes, Counter([metadata.created_by or "unknown"]))

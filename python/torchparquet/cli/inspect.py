@@ -14,6 +14,7 @@ from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW
 from torchparquet.cli import arguments
 from torchparquet.cli.arguments import Data
+from torchparquet.cli.cluster import connected, ray_option
 from torchparquet.cli.columns import (
     ColumnFacts,
     Tensor,
@@ -88,7 +89,8 @@ def _cells(column: dict[str, Any]) -> list[object]:
 @arguments.batch_size_option
 @arguments.size_option("--max-memory", "1GiB", "`max_memory` of the data set; for the advice.")
 @click.option("--all-pages", is_flag=True, help="Look at every page instead of a sample.")
-def command(data: Data, *, all_pages: bool, **use: int) -> dict[str, Any]:
+@ray_option
+def command(data: Data, *, all_pages: bool, ray: str | None, **use: int) -> dict[str, Any]:
     """Show the contents of files, and what could be better.
 
     The command also shows the tensor of each column. It reads footers and headers of pages, but no
@@ -96,8 +98,11 @@ def command(data: Data, *, all_pages: bool, **use: int) -> dict[str, Any]:
     """
     manifest = data.manifest()
     wanted = range(manifest.num_row_groups) if all_pages else sampled_row_groups(manifest)
-    with progress("footers", len(manifest.files)) as advance:
-        footers = read_facts(manifest, wanted, advance)
+    with (
+        connected(ray, 0) as cluster,
+        progress("footers", len(manifest.files)) as advance,
+    ):
+        footers = read_facts(manifest, wanted, advance, cluster)
     columns = footers.columns
     tensors = tensors_of(columns, manifest)
     groups = np.bincount(manifest.row_group_file, minlength=len(manifest.files)).tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import product
@@ -34,6 +34,7 @@ from torchparquet.cli.arguments import (
     number_option,
     report_command,
 )
+from torchparquet.cli.cluster import connected, ray_option
 from torchparquet.cli.columns import (
     ColumnFacts,
     null_count,
@@ -126,6 +127,7 @@ def _show_audit(console: Console, audit: dict[str, Any]) -> None:
     metavar="FILE",
     help="Write what cannot be read to a JSON file, for rows=Excluding(FILE).",
 )
+@ray_option
 def command(
     data: Data,
     world_sizes: tuple[int, ...],
@@ -134,6 +136,7 @@ def command(
     no_decode: bool,
     no_audit: bool,
     exclusions: str | None,
+    ray: str | None,
     **order: Any,
 ) -> dict[str, Any]:
     """Decode everything, and audit that rows are read once.
@@ -189,15 +192,20 @@ def command(
                 failures.append(_failure(first, text))
             else:
                 report["audits_left_out"] = _NO_TENSORS
-    with progress("decoding", num_rows) as advance:
-        for manifest in () if no_decode else manifests:
-            try:
-                begun = len(failures)
-                _FileDecoder(manifest, options).check(report, advance)
-            except (CorruptFileError, EncryptedFileError) as error:
-                advance(manifest.num_rows)
-                failures.append(_failure(manifest.files[0], error))
-            unreadable += failures[begun:]
+    decoded = () if no_decode else manifests
+    with (
+        connected(ray, order["max_memory"]) as cluster,
+        progress("decoding", num_rows) as advance,
+    ):
+        results: Iterable[dict[str, Any]]
+        if cluster is None:
+            results = (_decoded(one, options, advance) for one in decoded)
+        else:
+            given, sizes = [(one, options) for one in decoded], [one.num_rows for one in decoded]
+            results = cluster.each(_decoded, given, sizes, advance)
+        for found_in_file in results:
+            _add(report, found_in_file)
+            unreadable += found_in_file["failures"]
     if exclusions is not None:
         write_exclusions(exclusions, found, _places_of(unreadable))
     report["holds"] = not failures and not any(audit["faults"] for audit in report["audits"])
@@ -290,6 +298,28 @@ def _audit_world(
     }
 
 
+def _decoded(
+    manifest: Manifest, options: ReadOptions, advance: Advance = lambda _: None
+) -> dict[str, Any]:
+    """Decode a file, and return what is found by the names of the report."""
+    try:
+        return _FileDecoder(manifest, options).check(advance)
+    except (CorruptFileError, EncryptedFileError) as error:
+        advance(manifest.num_rows)
+        return {"failures": [_failure(manifest.files[0], error)]}
+
+
+def _add(report: dict[str, Any], found: dict[str, Any]) -> None:
+    """Add what was found in a file."""
+    for name, value in found.items():
+        if name == "columns":
+            report[name] = max(report[name], value)
+        elif name == "columns_by_pyarrow":
+            report[name] = list(dict.fromkeys([*report[name], *value]))
+        else:
+            report[name] += value
+
+
 class _FileDecoder:
     """Decodes one file as a whole, or piece by piece if that fails; columns are numbers."""
 
@@ -306,8 +336,8 @@ class _FileDecoder:
         self._fields = {at: replace(of, name=str(at)) for at, of in enumerate(made) if of}
         self._others = [at for at, of in enumerate(made) if not of]
 
-    def check(self, report: dict[str, Any], advance: Advance) -> None:
-        """Decode everything, and add what is found."""
+    def check(self, advance: Advance) -> dict[str, Any]:
+        """Decode everything, and return what is found by the names of the report."""
         manifest = self._manifest
         left = manifest.num_rows
 
@@ -328,14 +358,14 @@ class _FileDecoder:
                         pages.add_pages(headers)
         except OSError as error:
             failures = failures or [_failure(self._path, error)]
-        others = (self._leaves[index].path for index in self._others)
-        names = dict.fromkeys([*report["columns_by_pyarrow"], *others])
-        report["failures"] += failures
-        report["rows"] += manifest.num_rows
-        report["columns"] = max(report["columns"], len(self._leaves))
-        report["columns_by_pyarrow"] = list(names)
-        report["pages"] += pages.num_pages
-        report["pages_with_checksum"] += pages.num_checksums
+        return {
+            "failures": failures,
+            "rows": manifest.num_rows,
+            "columns": len(self._leaves),
+            "columns_by_pyarrow": [self._leaves[index].path for index in self._others],
+            "pages": pages.num_pages,
+            "pages_with_checksum": pages.num_checksums,
+        }
 
     def _failures(
         self, columns: Sequence[int], groups: Sequence[int], advance: Advance = lambda _: None

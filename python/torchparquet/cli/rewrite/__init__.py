@@ -18,10 +18,10 @@ from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.remote.urls import split_scheme, without_credentials
 from torchparquet.cli import arguments
 from torchparquet.cli.arguments import Data
+from torchparquet.cli.cluster import connected, ray_option
 from torchparquet.cli.columns import ColumnFacts, read_facts, sampled_row_groups
-from torchparquet.cli.rewrite import writing
+from torchparquet.cli.rewrite import on_ray, writing
 from torchparquet.cli.rewrite.input_rows import InputRows, deal, grouped, prefetched, shuffled
-from torchparquet.cli.rewrite.on_ray import connected
 from torchparquet.cli.rewrite.places import LocalOutput, output_place
 from torchparquet.cli.rewrite.writing import Layout, PlannedFile, RewriteOptions, write_file
 from torchparquet.cli.screen import Advance, counted, plain, progress, size
@@ -81,14 +81,7 @@ def _show(console: Console, report: dict[str, Any]) -> None:
 @arguments.size_option(
     "--max-memory", "1GiB", "Bound of memory; with --shuffle, more of it means fewer reads."
 )
-@click.option(
-    "--ray",
-    is_flag=False,
-    flag_value="auto",
-    metavar="[ADDRESS]",
-    help="Rewrite on the machines of a Ray cluster, each of which must reach input and output. "
-    "--max-memory is then for each task.",
-)
+@ray_option
 def command(
     data: Data, output: str, no_page_checksums: bool, ray: str | None, **options: Any
 ) -> dict[str, Any]:
@@ -154,7 +147,7 @@ def rewrite(
             resumed += len(files) - len(missing)
             advance(rows.num_rows - sum(file.num_rows for file in missing))
             seed = options.seed if options.shuffle else None
-            write = partial(_write_here, buckets) if cluster is None else cluster.write
+            write = partial(on_ray.write, cluster) if cluster else partial(_write_here, buckets)
             write(place, rows, layout, missing, (schema.arrow, how), seed, advance)
         written = place.manifest(outputs)
     num_rows = 0 if written is None else written.num_rows

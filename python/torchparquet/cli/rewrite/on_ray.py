@@ -10,16 +10,15 @@ are complete are not written again, so the same command resumes after an end of 
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
+from torchparquet.cli.cluster import Cluster
 from torchparquet.cli.rewrite.input_rows import (
     InputRows,
     dealt_slice,
@@ -30,130 +29,68 @@ from torchparquet.cli.rewrite.input_rows import (
 from torchparquet.cli.rewrite.places import LocalOutput
 from torchparquet.cli.rewrite.writing import Layout, PlannedFile, write_file
 from torchparquet.cli.screen import Advance
-from torchparquet.errors import one_line
-
-# Of a task whose machine went away; Ray's default is 3.
-_MAX_RETRIES = 100
-_REACHED_SECONDS = 20
 
 
-@contextmanager
-def connected(address: str | None, task_bytes: int) -> Iterator[Cluster | None]:
-    """Connect to a cluster whose tasks may take so much memory; None without an address."""
-    if address is None:
-        yield None
+def write(
+    cluster: Cluster,
+    place: LocalOutput,
+    rows: InputRows,
+    layout: Layout,
+    files: Sequence[PlannedFile],
+    how: tuple[Any, dict[str, Any]],
+    seed: int | None,
+    advance: Advance,
+) -> None:
+    """Write some files; of permuted rows, if there is a seed."""
+    if not files:
         return
-    try:
-        import ray
-    except ImportError:
-        raise ValueError("--ray needs the package ray: pip install torchparquet[ray]") from None
-    try:
-        host, is_port, port = address.rpartition(":")
-        if is_port and port.isdecimal():
-            # Ray would try for minutes.
-            socket.create_connection((host.rpartition("/")[2], int(port)), _REACHED_SECONDS).close()
-        ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"--ray cannot connect to {address!r}: {one_line(error)}. It takes the address of a "
-            "cluster that runs the same versions of Ray and Python, auto for the one of this "
-            "machine, or local to start one here"
-        ) from error
-    try:
-        alive = [node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"]]
-        if max(alive, default=0) < task_bytes:
-            raise ValueError(
-                f"--max-memory is for each task, and no machine of Ray grants {task_bytes:,} bytes "
-                f"to one: they have {', '.join(f'{int(most):,}' for most in alive)}; lower it, or "
-                "start Ray with more memory"
-            )
-        yield Cluster(ray, task_bytes)
-    finally:
-        ray.shutdown()
+    output, source = cluster.ray.put(place), cluster.ray.put(rows)
+    pending: dict[Any, int] = {}
+    if seed is None:
+        task = cluster.task(_write_in_order)
+        for file in files:
+            pending[task.remote(output, source, layout, file, how)] = file.num_rows
+    else:
+        task = cluster.task(_write_pieces)
+        pieces = _permuted(cluster, source, rows.num_rows, layout, seed, files, advance)
+        for file, own in zip(files, pieces, strict=True):
+            pending[task.remote(output, file, how, *own)] = file.num_rows
+    cluster.wait(pending, advance)
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """Writes files of a rewrite by tasks of Ray, each of which takes at most so many bytes."""
-
-    ray: Any
-    task_bytes: int
-
-    def write(
-        self,
-        place: LocalOutput,
-        rows: InputRows,
-        layout: Layout,
-        files: Sequence[PlannedFile],
-        how: tuple[Any, dict[str, Any]],
-        seed: int | None,
-        advance: Advance,
-    ) -> None:
-        """Write some files; of permuted rows, if there is a seed."""
-        if not files:
-            return
-        output, source = self.ray.put(place), self.ray.put(rows)
-        pending: dict[Any, int] = {}
-        if seed is None:
-            task = self._task(_write_in_order)
-            for file in files:
-                pending[task.remote(output, source, layout, file, how)] = file.num_rows
-        else:
-            task = self._task(_write_pieces)
-            pieces = self._permuted(source, rows.num_rows, layout, seed, files, advance)
-            for file, own in zip(files, pieces, strict=True):
-                pending[task.remote(output, file, how, *own)] = file.num_rows
-        self._await(pending, advance)
-
-    def _permuted(
-        self,
-        source: Any,
-        num_rows: int,
-        layout: Layout,
-        seed: int,
-        files: Sequence[PlannedFile],
-        advance: Advance,
-    ) -> list[list[Any]]:
-        """Return the pieces of permuted buckets that make up each file."""
-        deal = self._task(_dealt, num_returns=layout.num_buckets + 1)
-        slices = range(-(-num_rows // layout.slice_rows))
-        dealt = [deal.remote(source, index, layout, seed) for index in slices]
-        lengths = [min(layout.slice_rows, num_rows - at * layout.slice_rows) for at in slices]
-        self._await({of[0]: length for of, length in zip(dealt, lengths, strict=True)}, advance)
-        bucket_ends = np.cumsum(sum(self.ray.get([of[0] for of in dealt]))).tolist()
-        borders = {at for file in files for at in (file.begin, file.begin + file.num_rows)}
-        found: dict[int, list[Any]] = {file.begin: [] for file in files}
-        for bucket, (begin, end) in enumerate(pairwise([0, *bucket_ends])):
-            cuts = sorted(at for at in borders if begin < at < end)
-            of_parts = [
-                next((f.begin for f in files if f.begin <= at < f.begin + f.num_rows), None)
-                for at in [begin, *cuts]
-            ]
-            if begin == end or not any(of is not None for of in of_parts):
-                continue
-            permute = self._task(_permuted_bucket, num_returns=len(of_parts))
-            own = [of[bucket + 1] for of in dealt]
-            made = permute.remote(seed, bucket, [at - begin for at in cuts], *own)
-            for of, part in zip(of_parts, made if cuts else [made], strict=True):
-                if of is not None:
-                    found[of].append(part)
-        return list(found.values())
-
-    def _task(self, function: Any, num_returns: int = 1) -> Any:
-        options = {"max_retries": _MAX_RETRIES, "num_returns": num_returns, "num_cpus": 1}
-        return self.ray.remote(function).options(memory=self.task_bytes, **options)
-
-    def _await(self, pending: dict[Any, int], advance: Advance) -> None:
-        """Wait for tasks, and tell their progress; raise the error of the first that failed."""
-        left = list(pending)
-        while left:
-            done, left = self.ray.wait(left, fetch_local=False)
-            for one in done:
-                try:
-                    self.ray.get(one)
-                except self.ray.exceptions.RayTaskError as error:
-                    raise error.cause from None
-                advance(pending[one])
+def _permuted(
+    cluster: Cluster,
+    source: Any,
+    num_rows: int,
+    layout: Layout,
+    seed: int,
+    files: Sequence[PlannedFile],
+    advance: Advance,
+) -> list[list[Any]]:
+    """Return the pieces of permuted buckets that make up each file."""
+    deal = cluster.task(_dealt, num_returns=layout.num_buckets + 1)
+    slices = range(-(-num_rows // layout.slice_rows))
+    dealt = [deal.remote(source, index, layout, seed) for index in slices]
+    lengths = [min(layout.slice_rows, num_rows - at * layout.slice_rows) for at in slices]
+    cluster.wait({of[0]: length for of, length in zip(dealt, lengths, strict=True)}, advance)
+    bucket_ends = np.cumsum(sum(cluster.ray.get([of[0] for of in dealt]))).tolist()
+    borders = {at for file in files for at in (file.begin, file.begin + file.num_rows)}
+    found: dict[int, list[Any]] = {file.begin: [] for file in files}
+    for bucket, (begin, end) in enumerate(pairwise([0, *bucket_ends])):
+        cuts = sorted(at for at in borders if begin < at < end)
+        of_parts = [
+            next((f.begin for f in files if f.begin <= at < f.begin + f.num_rows), None)
+            for at in [begin, *cuts]
+        ]
+        if begin == end or not any(of is not None for of in of_parts):
+            continue
+        permute = cluster.task(_permuted_bucket, num_returns=len(of_parts))
+        own = [of[bucket + 1] for of in dealt]
+        made = permute.remote(seed, bucket, [at - begin for at in cuts], *own)
+        for of, part in zip(of_parts, made if cuts else [made], strict=True):
+            if of is not None:
+                found[of].append(part)
+    return list(found.values())
 
 
 def _dealt(rows: InputRows, index: int, layout: Layout, seed: int) -> list[Any]:

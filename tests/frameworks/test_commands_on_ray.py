@@ -1,9 +1,10 @@
-"""`rewrite --ray`: the files of one machine, whatever the cluster, and whoever is killed."""
+"""`--ray`: the results of one machine, whatever the cluster, and whoever is killed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -90,6 +91,26 @@ def test_the_files_are_those_of_one_machine(
         difference = duckdb.sql(f"{first} EXCEPT ALL {second}")
         assert difference is not None
         assert difference.fetchall() == []
+
+
+def test_files_are_inspected_and_verified_by_all_machines(
+    source: Path, cluster: Any, tmp_path: Path, capsys: Any
+) -> None:
+    def report(command: str, *options: str) -> tuple[int, Any]:
+        status = main([command, str(tmp_path), "--json", *options])
+        return status, json.loads(capsys.readouterr().out)
+
+    for path in source.iterdir():
+        shutil.copy(path, tmp_path)
+    on_ray = ("--ray", cluster.address)
+    assert report("inspect", "--all-pages", *on_ray) == report("inspect", "--all-pages")
+    content = bytearray((tmp_path / "1.parquet").read_bytes())
+    content[4:20] = b"\xff" * 16  # the header of the first page
+    (tmp_path / "1.parquet").write_bytes(content)
+    few = ("--max-memory", "16MiB")
+    status, found = report("verify", *few, *on_ray)
+    assert (status, found) == report("verify", *few)
+    assert {one["path"] for one in found["failures"]} == {str(tmp_path / "1.parquet")}
 
 
 def first_file(output: Path) -> None:

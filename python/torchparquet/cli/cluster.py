@@ -1,0 +1,107 @@
+"""A cluster of Ray, to whose machines a command gives its tasks; files are reached by all of them.
+
+A task depends on its arguments alone, so Ray repeats those that a machine took with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from torchparquet.cli.screen import Advance
+from torchparquet.errors import one_line
+
+# Of a task whose machine went away; Ray's default is 3.
+_MAX_RETRIES = 100
+_REACHED_SECONDS = 20
+
+
+ray_option = click.option(
+    "--ray",
+    is_flag=False,
+    flag_value="auto",
+    metavar="[ADDRESS]",
+    help="Work on the machines of a Ray cluster, each of which must reach all files. "
+    "--max-memory is then for each task.",
+)
+
+
+@contextmanager
+def connected(address: str | None, task_bytes: int) -> Iterator[Cluster | None]:
+    """Connect to a cluster whose tasks may take so much memory; None without an address."""
+    if address is None:
+        yield None
+        return
+    try:
+        import ray
+    except ImportError:
+        raise ValueError("--ray needs the package ray: pip install torchparquet[ray]") from None
+    try:
+        host, is_port, port = address.rpartition(":")
+        if is_port and port.isdecimal():
+            # Ray would try for minutes.
+            socket.create_connection((host.rpartition("/")[2], int(port)), _REACHED_SECONDS).close()
+        options = {"log_to_driver": False, "logging_level": logging.WARNING}
+        ray.init(address=address, ignore_reinit_error=True, **options)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"--ray cannot connect to {address!r}: {one_line(error)}. It takes the address of a "
+            "cluster that runs the same versions of Ray and Python, auto for the one of this "
+            "machine, or local to start one here"
+        ) from error
+    try:
+        alive = [node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"]]
+        if max(alive, default=0) < task_bytes:
+            raise ValueError(
+                f"--max-memory is for each task, and no machine of Ray grants {task_bytes:,} bytes "
+                f"to one: they have {', '.join(f'{int(most):,}' for most in alive)}; lower it, or "
+                "start Ray with more memory"
+            )
+        yield Cluster(ray, task_bytes)
+    finally:
+        ray.shutdown()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Machines of Ray, on which a task takes at most so many bytes."""
+
+    ray: Any
+    task_bytes: int
+
+    def task(self, function: Callable[..., Any], num_returns: int = 1) -> Any:
+        """Return a function as tasks, whose `remote` takes its arguments."""
+        options = {"max_retries": _MAX_RETRIES, "num_returns": num_returns, "num_cpus": 1}
+        return self.ray.remote(function).options(memory=self.task_bytes, **options)
+
+    def wait(self, pending: dict[Any, int], advance: Advance) -> None:
+        """Wait for tasks, and tell their progress; raise the error of the first that failed."""
+        left = list(pending)
+        while left:
+            done, left = self.ray.wait(left, fetch_local=False)
+            for one in done:
+                try:
+                    self.ray.get(one)
+                except self.ray.exceptions.RayTaskError as error:
+                    raise error.cause from None
+                advance(pending[one])
+
+    def each(
+        self,
+        function: Callable[..., Any],
+        given: Sequence[Any],
+        sizes: Sequence[int],
+        advance: Advance,
+    ) -> list[Any]:
+        """Return what a function makes of each argument, of which each has a size."""
+        task = self.task(function)
+        made = [task.remote(*one) for one in given]
+        self.wait(dict(zip(made, sizes, strict=True)), advance)
+        found: list[Any] = self.ray.get(made)
+        return found
