@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from tests.fixtures.tree import completed
-from torchparquet.cli.demo_rank import count_wrong
+from torchparquet.cli.demo.rank import count_wrong
 
 DEMO = ["-m", "torchparquet", "demo"]
 NUM_ROWS = 5_000

@@ -94,7 +94,7 @@ def _run_ranks(directory: Path, num_ranks: int, is_quiet: bool, **job: Any) -> A
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
         *(f"--nproc-per-node={num_ranks}", f"--log-dir={directory}", "--redirects=2"),
-        *("-m", "torchparquet.cli.demo_rank", str(directory)),
+        *("-m", "torchparquet.cli.demo.rank", str(directory)),
     ]
     # torch leaves caches in TMPDIR, which go with the job.
     defaults = {"GLOO_SOCKET_IFNAME": "lo"}
