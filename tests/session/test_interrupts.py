@@ -5,6 +5,7 @@ Whoever catches it goes on with the iterator, or saves the state for another pro
 
 from __future__ import annotations
 
+import dis
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -79,7 +80,7 @@ class InterruptAtLine(Interrupt):
         code = frame.f_code
         if not code.co_filename.startswith(PACKAGE) or code.co_name in FINALIZERS:
             return None
-        if event == "line" and not is_after_the_count(frame):
+        if event == "line" and not (is_after_the_count(frame) or leaves_a_with(frame)):
             if self.num_before == 0:
                 self.was_raised = True
                 raise InterruptedHere
@@ -93,6 +94,15 @@ def is_after_the_count(frame: FrameType) -> bool:
     if frame.f_code.co_name != "__next__" or not {"progress", "after"} <= names.keys():
         return False
     return bool(names["progress"].position is names["after"])
+
+
+def leaves_a_with(frame: FrameType) -> bool:
+    """True where a `with` ends: its exit is called without a moment for a handler before."""
+    code = frame.f_code
+    if None not in code.co_consts:
+        return False
+    none = bytes([dis.opmap["LOAD_CONST"], code.co_consts.index(None)])
+    return code.co_code.startswith(none * 3, frame.f_lasti)  # the arguments of the exit
 
 
 @pytest.fixture(scope="module")
