@@ -185,13 +185,17 @@ void Build(ZstdCode code, const Distribution& distribution, ZstdStateTable* tabl
   Successors successors(distribution);
   const std::span<const CodeValue> values = kKinds[code].values;
   table->log = distribution.log;
-  for (size_t i = 0; i < size_t{1} << distribution.log; ++i) {
+  const size_t size = size_t{1} << distribution.log;
+  size_t num_long = 0;
+  for (size_t i = 0; i < size; ++i) {
     const uint8_t symbol = symbols[i];
     ZstdCell cell = successors.Take(symbol);
+    num_long += values[symbol].extra_bits != 0 ? 1 : 0;
     cell.extra_bits = values[symbol].extra_bits;
     cell.base = values[symbol].base;
     table->cells[i] = cell;
   }
+  table->has_long = code != kOffset && num_long > size / 16;
 }
 
 // The weights of the literals but the last one.
@@ -318,6 +322,7 @@ bool ReadSingleState(ZstdCode code, std::span<const uint8_t>* in, ZstdStateTable
   const CodeValue value = values[in->front()];
   *in = in->subspan(1);
   table->log = 0;
+  table->has_long = code != kOffset && value.extra_bits != 0;
   table->cells[0] = {.extra_bits = value.extra_bits, .base = value.base};
   return true;
 }
