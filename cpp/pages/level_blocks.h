@@ -32,7 +32,7 @@ struct LevelBlock {
     constexpr int64_t kEntries = 64;
     int64_t i = 0;
     for (; i + kEntries <= size; i += kEntries) {
-      uint64_t rows = kernels::ZeroBytes(repetition + i);
+      uint64_t rows = kernels::EqualBytes(repetition + i, 0);
       for (; rows != 0; rows &= rows - 1) on_row(i + std::countr_zero(rows));
     }
     for (; i < size; ++i) {

@@ -14,10 +14,12 @@ constexpr int64_t kMaxSequenceBits = 16 + 31 + 16 + kMaxNextBits;
 // The sequences of one block, or of two, under way.
 template <size_t kNumLanes>
 struct ChainGroup {
-  // Bits are counted from address 0, which takes one register instead of two.
-  std::array<int64_t, kNumLanes> places;
-  std::array<int64_t, kNumLanes> begins;
-  std::array<std::array<uint64_t, kNumZstdCodes>, kNumLanes> states;
+  // The next bits of a block end where the word does that is loaded at words[lane], but
+  // for up to 7 bits: at bit 64 + ends[lane], which is negative.
+  std::array<const uint8_t*, kNumLanes> words;
+  std::array<uint64_t, kNumLanes> ends;
+  std::array<const uint8_t*, kNumLanes> begins;
+  std::array<std::array<const ZstdCell*, kNumZstdCodes>, kNumLanes> cells;
   std::array<ZstdSequence*, kNumLanes> out;
   const ZstdStateTables* tables;  // of the first block
 
@@ -25,88 +27,97 @@ struct ChainGroup {
              ZstdSequenceMemory* memory)
       : tables(&memory->tables[first_lane]) {
     for (size_t i = 0; i < kNumLanes; ++i) {
-      const BackwardBits& bits = coded[i]->bits;
-      begins[i] = static_cast<int64_t>(8 * reinterpret_cast<uintptr_t>(bits.begin));
-      places[i] = begins[i] + bits.num_left;
-      states[i] = coded[i]->states;
+      begins[i] = coded[i]->bits.begin;
+      SetPlace(i, coded[i]->bits.num_left);
+      cells[i] = coded[i]->cells;
       out[i] = memory->sequences[first_lane + i].data() + coded[i]->num_done;
     }
   }
 
+  void SetPlace(size_t lane, int64_t num_left) {
+    words[lane] = begins[lane] + (num_left >> 3) - 7;
+    ends[lane] = static_cast<uint64_t>((num_left & 7) - 8);
+  }
+  int64_t BitsLeft(size_t lane) const {
+    return 8 * (words[lane] - begins[lane]) + 64 + static_cast<int64_t>(ends[lane]);
+  }
+
   void Keep(size_t lane, size_t num_steps, ZstdCodedSequences* coded) const {
-    coded->bits.num_left = places[lane] - begins[lane];
-    coded->states = states[lane];
+    coded->bits.num_left = BitsLeft(lane);
+    coded->cells = cells[lane];
     coded->num_done += num_steps;
   }
 
   // Decodes a sequence of one block and takes the next states, all from one word. Returns
   // false if it has too many bits for that, as few have: StepByNumbers is for them. Of
-  // too few bits both make any sequence, and leave less than none.
+  // too few bits both make any sequence, and leave less than none. Where most lengths
+  // have no bits of their own, a branch passes over them.
+  template <bool kHasLong>
   [[gnu::always_inline]] bool Step(size_t lane) {
-    const ZstdStateTables& table = tables[lane];
-    auto& state = states[lane];
-    const ZstdCell& literal = table[kLiteralLength].cells[state[kLiteralLength]];
-    const ZstdCell& offset = table[kOffset].cells[state[kOffset]];
-    const ZstdCell& match = table[kMatchLength].cells[state[kMatchLength]];
-    const int64_t byte = places[lane] >> 3;
-    const uint64_t word = Load64Bits(reinterpret_cast<const uint8_t*>(byte) - 7);
-    int64_t at = 56 | (places[lane] & 7);
-    const auto take = [&](uint8_t count) {
-      at -= count;
-      return LowBits(word >> (at & 63), count);
+    auto& [literal, offset, match] = cells[lane];
+    const uint64_t word = Load64Bits(words[lane]);
+    uint64_t end = ends[lane];
+    const auto take = [&](uint64_t count) {
+      end -= count;
+      return LowBits(word >> (end & 63), count);
     };
     ZstdSequence& sequence = *out[lane];
-    sequence.offset_number = offset.base + static_cast<uint32_t>(take(offset.extra_bits));
-    sequence.copy_bytes = match.base + static_cast<uint32_t>(take(match.extra_bits));
-    sequence.num_literals =
-        literal.base + static_cast<uint32_t>(take(literal.extra_bits));
-    if (at < kMaxNextBits) [[unlikely]]
-      return false;
-    state[kLiteralLength] = literal.next + take(literal.next_bits);
-    state[kMatchLength] = match.next + take(match.next_bits);
-    state[kOffset] = offset.next + take(offset.next_bits);
-    places[lane] = 8 * byte - 56 + at;
+    sequence.offset_number =
+        offset->base + static_cast<uint32_t>(take(offset->extra_bits));
+    uint32_t copy_bytes = match->base;
+    uint32_t num_literals = literal->base;
+    if (kHasLong || (literal->extra_bits | match->extra_bits) != 0) {
+      copy_bytes += static_cast<uint32_t>(take(match->extra_bits));
+      num_literals += static_cast<uint32_t>(take(literal->extra_bits));
+      if (static_cast<int64_t>(end) < kMaxNextBits - 64) return false;
+    }
+    sequence.copy_bytes = copy_bytes;
+    sequence.num_literals = num_literals;
+    const ZstdStateTables& table = tables[lane];
+    literal = &table[kLiteralLength].cells[literal->next + take(literal->next_bits)];
+    match = &table[kMatchLength].cells[match->next + take(match->next_bits)];
+    offset = &table[kOffset].cells[offset->next + take(offset->next_bits)];
+    words[lane] += (static_cast<int64_t>(end) >> 3) + 1;
+    ends[lane] = end | ~uint64_t{7};
     return true;
   }
 
   // No states are after the last sequence.
   [[gnu::noinline]] void StepByNumbers(size_t lane, bool is_last = false) {
-    auto& state = states[lane];
+    auto& [literal, offset, match] = cells[lane];
+    int64_t num_left = BitsLeft(lane);
     const auto take = [&](uint8_t count) {
-      const BackwardBits bits{reinterpret_cast<const uint8_t*>(begins[lane] >> 3),
-                              std::max<int64_t>(places[lane] - begins[lane], 0)};
-      places[lane] -= count;
+      const BackwardBits bits{begins[lane], std::max<int64_t>(num_left, 0)};
+      num_left -= count;
       return static_cast<uint32_t>(bits.Peek(count));
     };
-    std::array<const ZstdCell*, kNumZstdCodes> cells;
-    for (const ZstdCode code : {kLiteralLength, kOffset, kMatchLength}) {
-      cells[code] = &tables[lane][code].cells[state[code]];
-    }
     ZstdSequence& sequence = *out[lane];
-    sequence.offset_number = cells[kOffset]->base + take(cells[kOffset]->extra_bits);
-    sequence.copy_bytes =
-        cells[kMatchLength]->base + take(cells[kMatchLength]->extra_bits);
-    sequence.num_literals =
-        cells[kLiteralLength]->base + take(cells[kLiteralLength]->extra_bits);
-    if (is_last) return;
-    for (const ZstdCode code : {kLiteralLength, kMatchLength, kOffset}) {
-      state[code] = cells[code]->next + take(cells[code]->next_bits);
+    sequence.offset_number = offset->base + take(offset->extra_bits);
+    sequence.copy_bytes = match->base + take(match->extra_bits);
+    sequence.num_literals = literal->base + take(literal->extra_bits);
+    if (!is_last) {
+      const ZstdStateTables& table = tables[lane];
+      literal = &table[kLiteralLength].cells[literal->next + take(literal->next_bits)];
+      match = &table[kMatchLength].cells[match->next + take(match->next_bits)];
+      offset = &table[kOffset].cells[offset->next + take(offset->next_bits)];
     }
+    SetPlace(lane, num_left);
   }
 
   // The steps that are certain to begin within the bits.
   size_t StepsWithin() const {
-    int64_t least = places[0] - begins[0];
-    for (size_t i = 1; i < kNumLanes; ++i) least = std::min(least, places[i] - begins[i]);
+    int64_t least = BitsLeft(0);
+    for (size_t i = 1; i < kNumLanes; ++i) least = std::min(least, BitsLeft(i));
     return least < 0 ? 0 : static_cast<size_t>(least / kMaxSequenceBits) + 1;
   }
 
   // Makes that many steps, or those before one that is false, whose lane it returns.
+  template <bool kHasLong>
   [[gnu::always_inline]] size_t RunSteps(size_t num_steps) {
     for (const ZstdSequence* end = out[0] + num_steps; out[0] != end;) {
 #pragma GCC unroll 2
       for (size_t i = 0; i < kNumLanes; ++i) {
-        if (!Step(i)) [[unlikely]]
+        if (!Step<kHasLong>(i)) [[unlikely]]
           return i;
       }
 #pragma GCC unroll 2
@@ -119,10 +130,15 @@ struct ChainGroup {
   // is a copy that no other function sees, so that it stays in registers.
   [[gnu::always_inline]] void Run(size_t num_steps) {
     const ZstdSequence* end = out[0] + num_steps;
+    bool has_long = false;
+    for (size_t i = 0; i < kNumLanes; ++i) {
+      for (const ZstdStateTable& table : tables[i]) has_long |= table.has_long;
+    }
     while (const size_t steps =
                std::min(static_cast<size_t>(end - out[0]), StepsWithin())) {
       ChainGroup group = *this;
-      size_t lane = group.RunSteps(steps);
+      size_t lane = has_long ? group.template RunSteps<true>(steps)
+                             : group.template RunSteps<false>(steps);
       *this = group;
       if (lane == kNumLanes) continue;
       for (; lane < kNumLanes; ++lane) StepByNumbers(lane);
@@ -146,6 +162,88 @@ void Run(ChainGroup<kNumLanes>* group, size_t num_steps) {
   group->Run(num_steps);
 }
 
+// The lower one, without a branch, which a compiler makes of std::min.
+inline size_t AtMost(size_t number, size_t most) {
+  const auto over = static_cast<int64_t>(number - most);
+  return most + static_cast<size_t>(over & over >> 63);
+}
+
+// Which of the last offsets a sequence means: 1 for the latest. Without literals, the
+// latest would only continue the copy before. More than 3 is a new one, but for 4 of
+// number 3.
+inline uint32_t OffsetIndex(const ZstdSequence& sequence) {
+  return sequence.offset_number + (sequence.num_literals == 0 ? 1 : 0);
+}
+
+// The last offsets, where a branch predicts which of them a sequence means.
+class BranchedOffsets {
+ public:
+  static constexpr bool kBranches = true;
+  explicit BranchedOffsets(const ZstdOffsets& last) : last_(last) {}
+  const ZstdOffsets& last() const { return last_; }
+
+  // The offset that a sequence means, which becomes the latest. 0 if it means none.
+  [[gnu::always_inline]] size_t Take(const ZstdSequence& sequence) {
+    auto& [first, second, third] = last_;
+    size_t offset = size_t{sequence.offset_number} - 3;
+    if (sequence.offset_number <= 3) {
+      const uint32_t index = OffsetIndex(sequence);
+      if (index == 1) return first;
+      offset = index == 2 ? second : index == 3 ? third : first - 1;
+      third = index == 2 ? third : second;
+    } else {
+      third = second;
+    }
+    second = first;
+    first = offset;
+    return offset;
+  }
+
+ private:
+  ZstdOffsets last_;
+};
+
+// The same without a branch.
+class ShuffledOffsets {
+ public:
+  static constexpr bool kBranches = false;
+  explicit ShuffledOffsets(const ZstdOffsets& last) {
+    for (size_t i = 0; i < last.size(); ++i) last_[i] = static_cast<uint32_t>(last[i]);
+  }
+  ZstdOffsets last() const { return {last_[0], last_[1], last_[2]}; }
+
+  [[gnu::always_inline]] size_t Take(const ZstdSequence& sequence) {
+    const uint32_t index = OffsetIndex(sequence);
+    last_[3] = sequence.offset_number - 3;
+    // One test: of each alone a branch would be mispredicted.
+    if (((index ^ 4) | (sequence.offset_number ^ 3)) == 0) [[unlikely]] {
+      last_[3] = last_[0] - 1;
+    }
+    last_ = reinterpret_cast<Last>(
+        Shuffle(reinterpret_cast<Word>(last_), kOrders[AtMost(index, 4)]));
+    return last_[0];
+  }
+
+ private:
+  // The last offsets, and a new one.
+  using Last = uint32_t __attribute__((vector_size(16)));
+
+  // For an index: the offset that becomes the latest, and the others.
+  static constexpr PlaceTable kOrders = [] {
+    constexpr uint8_t kNumbers[5][4] = {
+        {}, {0, 1, 2, 3}, {1, 0, 2, 3}, {2, 0, 1, 3}, {3, 0, 1, 2}};
+    PlaceTable table;
+    for (size_t index = 0; index < 5; ++index) {
+      for (size_t i = 0; i < kWordBytes; ++i) {
+        table.rows[index][i] = static_cast<uint8_t>(4 * kNumbers[index][i / 4] + i % 4);
+      }
+    }
+    return table;
+  }();
+
+  Last last_{};
+};
+
 // Writes the content of a block, sequence after sequence.
 class Writer {
  public:
@@ -165,10 +263,17 @@ class Writer {
     constexpr ptrdiff_t kProbe = 32;
     constexpr ptrdiff_t kStretch = 1024;
     while (sequence_ != sequences_end_) {
-      num_near_ = 0;
-      if (!Run<false>(kProbe)) return nullptr;
-      const bool is_near = num_near_ > kProbe / 4 && sequence_ != sequences_end_;
-      if (!(is_near ? Run<true>(kStretch) : Run<false>(kStretch))) return nullptr;
+      const ZstdSequence* const probe = sequence_;
+      if (!Run<false, BranchedOffsets>(kProbe)) return nullptr;
+      if (sequence_ == sequences_end_) break;
+      const ptrdiff_t num_repeats = std::count_if(
+          probe, sequence_, [](const auto& one) { return one.offset_number <= 3; });
+      const bool is_mixed = std::min(num_repeats, kProbe - num_repeats) >= kProbe / 8;
+      const bool is_near = num_near_ > kProbe / 4;
+      const bool good = is_mixed  ? Run<false, ShuffledOffsets>(kStretch)
+                        : is_near ? Run<true, BranchedOffsets>(kStretch)
+                                  : Run<false, BranchedOffsets>(kStretch);
+      if (!good) return nullptr;
     }
     return WriteRest();
   }
@@ -177,29 +282,9 @@ class Writer {
   // Copies may write as many bytes more.
   static constexpr ptrdiff_t kRoom = 48;
 
-  // The offset that a sequence means, which becomes the latest. 0 if it means none.
-  [[gnu::always_inline]] static size_t TakeOffset(const ZstdSequence& sequence,
-                                                  ZstdOffsets* offsets) {
-    const size_t number = sequence.offset_number;
-    auto& [first, second, third] = *offsets;
-    size_t offset = number - 3;
-    if (number <= 3) {
-      // Without literals, the latest offset would only continue the copy before.
-      const size_t index = number + (sequence.num_literals == 0 ? 1 : 0);
-      if (index == 1) return first;
-      offset = index == 2 ? second : index == 3 ? third : first - 1;
-      third = index == 2 ? third : second;
-    } else {
-      third = second;
-    }
-    second = first;
-    first = offset;
-    return offset;
-  }
-
   // Writes up to that many sequences. If they are near, the last word that was written
   // stays in a register: what was stored in parts cannot soon be loaded as a whole.
-  template <bool kIsNear>
+  template <bool kIsNear, typename Offsets>
   [[gnu::always_inline]] bool Run(ptrdiff_t max_sequences) {
     const ZstdSequence* sequence = sequence_;
     const ZstdSequence* end =
@@ -210,7 +295,7 @@ class Writer {
     // Beyond it, bytes are written one by one.
     uint8_t* const wide_end =
         place_.end - place_.out > kRoom ? place_.end - kRoom : place_.out;
-    ZstdOffsets offsets = offsets_;
+    Offsets offsets(offsets_);
     ptrdiff_t num_near = 0;
     Word last{};  // NOLINT(misc-const-correctness)
     if constexpr (kIsNear) last = LoadWord(out - kWordBytes);
@@ -218,7 +303,7 @@ class Writer {
     for (; sequence != end; ++sequence) {
       const size_t num_literals = sequence->num_literals;
       const size_t copy_bytes = sequence->copy_bytes;
-      const size_t offset = TakeOffset(*sequence, &offsets);
+      const size_t offset = offsets.Take(*sequence);
       const uint8_t* next_literal = literal + num_literals;
       uint8_t* copy = out + num_literals;
       uint8_t* next = copy + copy_bytes;
@@ -255,7 +340,9 @@ class Writer {
         word = Shuffle(last, kRepeatLast[offset]);
       } else {
         word = LoadWord(copy - offset);
-        if (!kIsNear && offset < kWordBytes) {
+        if (!kIsNear && !Offsets::kBranches) {
+          word = Shuffle(word, kRepeatFirst[AtMost(offset, kWordBytes)]);
+        } else if (!kIsNear && offset < kWordBytes) {
           word = Shuffle(word, kRepeatFirst[offset]);
           ++num_near;
         }
@@ -266,7 +353,7 @@ class Writer {
     sequence_ = sequence;
     literal_ = literal;
     out_ = out;
-    offsets_ = offsets;
+    offsets_ = offsets.last();
     num_near_ = num_near;
     return good;
   }
@@ -311,7 +398,7 @@ bool ZstdCodedSequences::Begin(const ZstdStateTables& tables) {
   for (const ZstdStateTable& table : tables) num_bits += table.log;
   if (bits.num_left < num_bits) return false;
   for (const ZstdCode code : {kLiteralLength, kOffset, kMatchLength}) {
-    states[code] = bits.Take(tables[code].log);
+    cells[code] = &tables[code].cells[bits.Take(tables[code].log)];
   }
   return true;
 }
@@ -332,9 +419,9 @@ bool FinishSequences(size_t lane, ZstdCodedSequences* coded, ZstdSequenceMemory*
   if (coded->num_sequences == 0) return true;
   ChainGroup<1> chain({coded}, lane, memory);
   Run(&chain, coded->num_sequences - coded->num_done - 1);
-  if (chain.places[0] < chain.begins[0]) return false;
+  if (chain.BitsLeft(0) < 0) return false;
   chain.StepByNumbers(0, /*is_last=*/true);
-  return chain.places[0] == chain.begins[0];
+  return chain.BitsLeft(0) == 0;
 }
 
 uint8_t* WriteContent(const ZstdContent& content, const ZstdPlace& place,

@@ -32,10 +32,10 @@ struct ZstdSequenceMemory {
 struct ZstdCodedSequences {
   size_t num_sequences = 0;
   size_t num_done = 0;
-  BackwardBits bits;                             // of the others
-  std::array<uint64_t, kNumZstdCodes> states{};  // of the next one
+  BackwardBits bits;                                   // of the others
+  std::array<const ZstdCell*, kNumZstdCodes> cells{};  // of the next one
 
-  // Takes the states of the first sequence. Returns false if bits are lacking.
+  // Takes the cells of the first sequence. Returns false if bits are lacking.
   bool Begin(const ZstdStateTables& tables);
 };
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/codecs/zstd_bits.h"
+#include "kernels/count_bytes.h"
 
 namespace torchparquet::kernels {
 namespace {
@@ -184,20 +185,24 @@ void Build(ZstdCode code, const Distribution& distribution, ZstdStateTable* tabl
   Successors successors(distribution);
   const std::span<const CodeValue> values = kKinds[code].values;
   table->log = distribution.log;
-  for (size_t i = 0; i < size_t{1} << distribution.log; ++i) {
+  const size_t size = size_t{1} << distribution.log;
+  size_t num_long = 0;
+  for (size_t i = 0; i < size; ++i) {
     const uint8_t symbol = symbols[i];
     ZstdCell cell = successors.Take(symbol);
+    num_long += values[symbol].extra_bits != 0 ? 1 : 0;
     cell.extra_bits = values[symbol].extra_bits;
     cell.base = values[symbol].base;
     table->cells[i] = cell;
   }
+  table->has_long = code != kOffset && num_long > size / 16;
 }
 
 // The weights of the literals but the last one.
 struct Weights {
   static constexpr size_t kMax = 255;
   size_t count = 0;
-  std::array<uint8_t, kMax + 1> of;
+  std::array<uint8_t, kMax + 1> of{};
 };
 
 // Two chains of states take turns, until one needs more bits than are left.
@@ -265,12 +270,10 @@ bool ReadHuffmanTable(std::span<const uint8_t>* in, ZstdHuffmanTable* table) {
   constexpr int kBits = ZstdHuffmanTable::kBits;
   Weights weights;
   if (!ReadWeights(in, &weights)) return false;
-  std::array<uint32_t, kBits + 1> num_of{};  // literals of each weight
   uint32_t total = 0;
   for (size_t i = 0; i < weights.count; ++i) {
     const uint8_t weight = weights.of[i];
     if (weight > kBits) return false;
-    ++num_of[weight];
     total += (1U << weight) >> 1;
   }
   // The last one makes it a power of two.
@@ -278,32 +281,26 @@ bool ReadHuffmanTable(std::span<const uint8_t>* in, ZstdHuffmanTable* table) {
   if (total == 0 || max_bits > kBits) return false;
   const uint32_t rest = (1U << max_bits) - total;
   if (!std::has_single_bit(rest)) return false;
-  const auto last = static_cast<uint8_t>(std::bit_width(rest));
-  weights.of[weights.count++] = last;
-  ++num_of[last];
-  // An even number of the longest codes, and at least two.
-  if (num_of[1] < 2 || num_of[1] % 2 != 0) return false;
+  weights.of[weights.count] = static_cast<uint8_t>(std::bit_width(rest));
 
-  // The literals by weight, and within one weight by number.
-  std::array<uint8_t, Weights::kMax + 1> sorted;
-  std::array<size_t, kBits + 2> begin_of{};
-  for (size_t weight = 1; weight <= kBits; ++weight) {
-    begin_of[weight + 1] = begin_of[weight] + num_of[weight];
-  }
-  auto next_of = begin_of;
-  for (size_t i = 0; i < weights.count; ++i) {
-    const uint8_t weight = weights.of[i];
-    if (weight != 0) sorted[next_of[weight]++] = static_cast<uint8_t>(i);
-  }
+  // The literals by weight, and within one weight by number. They are found by weight:
+  // to count them first, each would wait for the count before it.
   uint16_t* codes = table->codes.data();
   for (int weight = 1; weight <= max_bits; ++weight) {
     const auto num_bits = static_cast<uint32_t>(max_bits + 1 - weight);
     const size_t length = size_t{1} << (kBits - num_bits);
-    for (size_t i = begin_of[weight]; i < begin_of[weight + 1]; ++i) {
-      const auto code = static_cast<uint16_t>(num_bits | uint32_t{sorted[i]} << 8);
-      FillCodes(code, length, codes);
-      codes += length;
+    for (size_t begin = 0; begin <= weights.count; begin += 64) {
+      uint64_t found = EqualBytes(&weights.of[begin], static_cast<uint8_t>(weight));
+      for (; found != 0; found &= found - 1) {
+        const auto literal =
+            static_cast<uint32_t>(begin) + static_cast<uint32_t>(std::countr_zero(found));
+        FillCodes(static_cast<uint16_t>(num_bits | literal << 8), length, codes);
+        codes += length;
+      }
     }
+    // An even number of the longest codes, and at least two.
+    const auto num_longest = static_cast<size_t>(codes - table->codes.data()) / length;
+    if (weight == 1 && (num_longest < 2 || num_longest % 2 != 0)) return false;
   }
   return true;
 }
@@ -325,6 +322,7 @@ bool ReadSingleState(ZstdCode code, std::span<const uint8_t>* in, ZstdStateTable
   const CodeValue value = values[in->front()];
   *in = in->subspan(1);
   table->log = 0;
+  table->has_long = code != kOffset && value.extra_bits != 0;
   table->cells[0] = {.extra_bits = value.extra_bits, .base = value.base};
   return true;
 }

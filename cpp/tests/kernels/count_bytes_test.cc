@@ -35,19 +35,20 @@ TEST_CASE("bytes are counted one by one") {
   }
 }
 
-TEST_CASE("zeros among 64 bytes") {
+TEST_CASE("a value among 64 bytes") {
   testing::Draws draws(6);
   for (int trial = 0; trial < 1000; ++trial) {
+    const auto value = static_cast<uint8_t>(draws.OneIn(2) ? 0 : draws.Below(256));
     std::vector<uint8_t> bytes(64);
     for (uint8_t& byte : bytes) {
-      byte = static_cast<uint8_t>(draws.OneIn(3) ? 0 : draws.Between(1, 255));
+      byte = static_cast<uint8_t>(draws.OneIn(3) ? value : draws.Below(256));
     }
     testing::ExactBuffer<uint8_t> exact(bytes);
     uint64_t expected = 0;
     for (size_t i = 0; i < 64; ++i) {
-      if (bytes[i] == 0) expected |= uint64_t{1} << i;
+      if (bytes[i] == value) expected |= uint64_t{1} << i;
     }
-    CHECK(ZeroBytes(exact.data()) == expected);
+    CHECK(EqualBytes(exact.data(), value) == expected);
   }
 }
 
