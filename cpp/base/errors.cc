@@ -190,6 +190,12 @@ Error Error::Unshared() const noexcept {
   return error;
 }
 
+Error TooFewValues() {
+  return CorruptFile("page holds fewer values than its header says");
+}
+
+Error ReaderClosed() { return Error(ErrorKind::kStopped, "the reader was closed"); }
+
 Error NoThread(const std::exception& cause) {
   return Error(ErrorKind::kOutOfMemory,
                std::string("the system starts no thread: ") + cause.what());

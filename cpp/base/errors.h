@@ -63,10 +63,18 @@ class Error : public std::runtime_error {
   bool is_placed_ = false;
 };
 
-// Shorthand for the most frequent kind.
+// Shorthands for the most frequent kinds.
 inline Error CorruptFile(std::string_view message) {
   return Error(ErrorKind::kCorruptFile, message);
 }
+
+inline Error InvalidArgument(std::string_view message) {
+  return Error(ErrorKind::kInvalidArgument, message);
+}
+
+// The failures of a page that is too short, and of what waits when a reader is closed.
+Error TooFewValues();
+Error ReaderClosed();
 
 // The failure of a thread to begin, for which the system or the process had no memory.
 Error NoThread(const std::exception& cause);

@@ -190,8 +190,10 @@ void BindReader(py::module_& m) {
       .def(py::init(&MakeSlabPiece), py::kw_only(), py::arg("dtype"), py::arg("begin"),
            py::arg("last"), py::arg("row_bytes"));
   py::class_<BatchReader>(m, "BatchReader")
-      .def(py::init<ReaderSpec, ReaderMemory>(), py::kw_only(), py::arg("spec"),
-           py::arg("memory"))
+      .def(py::init([](const ReaderParts& parts, ReaderMemory memory) {
+             return std::make_unique<BatchReader>(ReaderSpec(parts), std::move(memory));
+           }),
+           py::kw_only(), py::arg("parts"), py::arg("memory"))
       .def("next", &BatchReader::Next, py::arg("max_batches"), py::arg("pieces"))
       .def_property_readonly("next_is_ready", &Told<&ParallelReader::next_is_ready>)
       .def("lend", &BatchReader::Lend, py::arg("data"), py::arg("token"))
@@ -207,9 +209,6 @@ void BindReader(py::module_& m) {
       .def_property_readonly(
           "slab_bytes",
           [](const BatchReader& r) { return r.reader().layout().slab_bytes; })
-      .def_property_readonly(
-          "capacity_rows",
-          [](const BatchReader& r) { return r.reader().layout().capacity_rows; })
       .def_property_readonly(
           "fields", [](const BatchReader& r) { return r.reader().layout().fields; })
       .def_property_readonly("num_batches", &Told<&ParallelReader::num_batches>)

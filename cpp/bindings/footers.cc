@@ -184,7 +184,7 @@ void BindFooters(py::module_& m) {
         std::vector<PlannedFile> files;
         for (const std::string& path : paths) files.push_back({path, {}});
         const HeldContents held(contents);
-        held.AddTo(&files);
+        AddContents(held, &files);
         AddKeys(decryption, &files);
         if (remote) (*remote)->AddTo(&files);
         const FooterParts parts{.chunk_num_bytes = with_chunk_sizes,

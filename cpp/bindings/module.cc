@@ -30,7 +30,6 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used()) {
       },
       pybind11::arg("path"));
   m.def("offer_libdeflate", &OfferLibdeflate, pybind11::arg("path"));
-  m.def("has_libdeflate", &Libdeflate::IsAvailable);
   m.def("await_gloo_threads", [] { WithoutGil([] { AwaitGlooThreads(); }); });
   BindDecryption(m);
   BindRemoteStore(m);

@@ -20,26 +20,6 @@ namespace py = pybind11;
 namespace torchparquet {
 namespace {
 
-// The bytes of a Python buffer while it lives.
-class BufferView {
- public:
-  explicit BufferView(const py::buffer& buffer) {
-    if (PyObject_GetBuffer(buffer.ptr(), &view_, PyBUF_SIMPLE) != 0) {
-      throw py::error_already_set();
-    }
-  }
-  ~BufferView() { PyBuffer_Release(&view_); }
-  BufferView(const BufferView&) = delete;
-  BufferView& operator=(const BufferView&) = delete;
-
-  std::span<const uint8_t> bytes() const {
-    return {static_cast<const uint8_t*>(view_.buf), static_cast<size_t>(view_.len)};
-  }
-
- private:
-  Py_buffer view_{};
-};
-
 ErrorKind KindNamed(const std::string& name) {
   if (name == "not_found") return ErrorKind::kFileNotFound;
   if (name == "changed") return ErrorKind::kChanged;
@@ -58,27 +38,6 @@ void Fail(RemoteStore& store, const BrokerRequest& request, const std::string& k
 struct KeptFooters {
   std::vector<std::shared_ptr<const ParsedFooter>> footers;
 };
-
-py::typing::Dict<py::str, py::object> StatsOf(const RemoteStore& store) {
-  const FetchStats stats = store.stats();
-  py::typing::Dict<py::str, py::object> dict;
-  if (store.cached() != nullptr) {
-    const BlockCache& cache = store.cached()->cache();
-    dict["bytes_from_cache"] = cache.stats().bytes_read;
-    dict["bytes_to_cache"] = cache.stats().bytes_written;
-    dict["cache_failure"] = cache.failure();
-  }
-  dict["requests"] = stats.num_requests;
-  dict["retries"] = stats.num_retries;
-  dict["hedges"] = stats.num_hedges;
-  dict["hedges_won"] = stats.num_hedges_won;
-  dict["bytes_received"] = stats.bytes_received;
-  dict["bytes_wasted"] = stats.bytes_wasted;
-  dict["connections"] = stats.num_connections;
-  dict["concurrency"] = stats.concurrency;
-  dict["first_byte_nanoseconds"] = stats.first_byte_time;
-  return dict;
-}
 
 }  // namespace
 
@@ -102,9 +61,7 @@ RemoteStore::RemoteStore(const std::vector<std::string>& paths,
                      .num_bytes = num_bytes.at(static_cast<py::ssize_t>(i)),
                      .etag = etags.at(i),
                      .identity = identities.at(i),
-                     .patience = Patience{.max_tries = options.max_tries,
-                                          .max_seconds = options.max_seconds,
-                                          .hedges = options.hedges},
+                     .patience = options,
                      .number = static_cast<int64_t>(i),
                      .addresses = with_addresses ? broker_ : nullptr}));
   }
@@ -185,8 +142,8 @@ void BindRemoteStore(py::module_& m) {
           "give_bytes",
           [](RemoteStore& store, const BrokerRequest& request,
              const py::buffer& content) {
-            const BufferView view(content);
-            WithoutGil([&] { store.broker().GiveBytes(request, view.bytes()); });
+            const HeldContents held({content});
+            WithoutGil([&] { store.broker().GiveBytes(request, held[0]); });
           },
           py::arg("request"), py::arg("content"))
       .def("fail", &Fail, py::arg("request"), py::arg("kind"), py::arg("message"))
@@ -197,8 +154,7 @@ void BindRemoteStore(py::module_& m) {
           [](const RemoteStore& store) { return KeptFooters(store.footers()); },
           [](RemoteStore& store, const KeptFooters& kept) {
             store.KeepFooters(kept.footers);
-          })
-      .def("stats", &StatsOf);
+          });
 }
 
 }  // namespace torchparquet

@@ -39,8 +39,6 @@ class RemoteStore {
     return footers_;
   }
   Broker& broker() { return *broker_; }
-  FetchStats stats() const { return fetcher_->stats(); }
-  const CachedFetcher* cached() const { return cached_.get(); }
 
  private:
   const std::shared_ptr<Broker> broker_;

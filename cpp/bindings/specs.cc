@@ -100,106 +100,45 @@ EpochOrder MakeEpochOrder(std::shared_ptr<RowGroups> row_groups,
           .num_rows = VectorOf(num_rows)};
 }
 
-// The chunks of a share beyond those of its order.
-struct FurtherChunks {
-  Int64Array row_group;
-  Int64Array begin;
-  Int64Array num_rows;
-  BoolArray valid;
-};
-
-FurtherChunks MakeFurtherChunks(Int64Array row_group, Int64Array begin,
-                                Int64Array num_rows, BoolArray valid) {
+// Adds the chunks of a share beyond those of its order.
+void AddChunks(Share& share, const Int64Array& row_group, const Int64Array& begin,
+               const Int64Array& num_rows, const BoolArray& valid) {
   CheckLengths("a share's chunks",
                {row_group.size(), begin.size(), num_rows.size(), valid.size()});
-  return {std::move(row_group), std::move(begin), std::move(num_rows), std::move(valid)};
+  for (py::ssize_t i = 0; i < row_group.size(); ++i) {
+    share.chunks.push_back(share.order->row_groups->ChunkOf(row_group.at(i), begin.at(i),
+                                                            num_rows.at(i), valid.at(i)));
+  }
 }
 
-// The windows of a share.
-struct ShareWindows {
-  std::vector<Window> windows;
-};
-
 // `orders` are empty, or those of each window.
-ShareWindows MakeWindows(const Int64Array& num_rows, const Uint64Array& key,
-                         const Int64Array& begin, const Int64Array& end,
-                         const std::vector<Uint32Array>& orders) {
+void AddWindows(Share& share, const Int64Array& num_rows, const Uint64Array& key,
+                const Int64Array& begin, const Int64Array& end,
+                const std::vector<Uint32Array>& orders) {
   const py::ssize_t num_orders =
       orders.empty() ? key.size() : static_cast<py::ssize_t>(orders.size());
   CheckLengths("a share's windows",
                {num_rows.size(), key.size(), begin.size(), end.size(), num_orders});
-  ShareWindows made;
   for (py::ssize_t i = 0; i < key.size(); ++i) {
-    made.windows.push_back({.num_rows = num_rows.at(i),
-                            .key = key.at(i),
-                            .begin = begin.at(i),
-                            .end = end.at(i)});
+    share.windows.push_back({.num_rows = num_rows.at(i),
+                             .key = key.at(i),
+                             .begin = begin.at(i),
+                             .end = end.at(i)});
     if (orders.empty()) continue;
-    made.windows.back().order = std::make_shared<const std::vector<uint32_t>>(
+    share.windows.back().order = std::make_shared<const std::vector<uint32_t>>(
         VectorOf(orders[static_cast<size_t>(i)]));
   }
-  return made;
 }
 
-Share MakeShare(const std::shared_ptr<EpochOrder>& order, int64_t rank,
-                int64_t world_size, int64_t dealt_rows, int64_t skipped_rows,
-                const FurtherChunks& further, const ShareWindows& windows,
-                bool is_claimed) {
-  Share share{.rank = rank,
-              .world_size = world_size,
-              .order = order,
-              .dealt_rows = dealt_rows,
-              .skipped_rows = skipped_rows,
-              .windows = windows.windows,
-              .claims = is_claimed ? std::make_shared<Claims>() : nullptr};
-  for (py::ssize_t i = 0; i < further.row_group.size(); ++i) {
-    share.chunks.push_back(
-        order->row_groups->ChunkOf(further.row_group.at(i), further.begin.at(i),
-                                   further.num_rows.at(i), further.valid.at(i)));
-  }
-  return share;
-}
-
-// The part of a specification that all readers of a data set share.
-struct DataSpec {
-  std::shared_ptr<ParquetFiles> files;
-  std::vector<FieldSpec> fields;
-  std::vector<ColumnSpec> columns;
-  std::shared_ptr<const Selections> selections;
-  int64_t row_id_field;
-  int64_t row_valid_field;
-  bool rows_are_packed;
-};
-
-DataSpec MakeDataSpec(const std::shared_ptr<DataFiles>& files,
-                      std::vector<FieldSpec> fields, std::vector<ColumnSpec> columns,
-                      const std::optional<std::shared_ptr<HeldSelections>>& selections,
-                      int64_t row_id_field, int64_t row_valid_field,
-                      bool rows_are_packed) {
-  return {DataFiles::Of(files), std::move(fields),
-          std::move(columns),   HeldSelections::Of(selections),
-          row_id_field,         row_valid_field,
-          rows_are_packed};
-}
-
-ReaderSpec MakeReaderSpec(const DataSpec& data, Share share, std::vector<Share> beside,
-                          int64_t batch_rows, const Int64Array& batch_sizes,
-                          int64_t num_threads, int64_t max_memory_bytes,
-                          bool lent_slabs) {
-  return ReaderSpec({.files = data.files,
-                     .share = std::move(share),
-                     .beside = std::move(beside),
-                     .selections = data.selections,
-                     .batch_rows = batch_rows,
-                     .batch_sizes = VectorOf(batch_sizes),
-                     .fields = data.fields,
-                     .columns = data.columns,
-                     .row_id_field = data.row_id_field,
-                     .row_valid_field = data.row_valid_field,
-                     .num_threads = num_threads,
-                     .max_memory_bytes = max_memory_bytes,
-                     .lent_slabs = lent_slabs,
-                     .rows_are_packed = data.rows_are_packed});
+ReaderParts MakeReaderParts(
+    const std::shared_ptr<DataFiles>& files, std::vector<FieldSpec> fields,
+    std::vector<ColumnSpec> columns,
+    const std::optional<std::shared_ptr<HeldSelections>>& selections) {
+  return {.files = DataFiles::Of(files),
+          .share = {},
+          .selections = HeldSelections::Of(selections),
+          .fields = std::move(fields),
+          .columns = std::move(columns)};
 }
 
 kernels::Transform MakeTransform(
@@ -393,26 +332,44 @@ void BindSpecs(py::module_& m) {
   py::class_<EpochOrder, std::shared_ptr<EpochOrder>>(m, "EpochOrder")
       .def(py::init(&MakeEpochOrder), py::kw_only(), py::arg("row_groups").none(false),
            py::arg("row_group"), py::arg("begin"), py::arg("num_rows"));
-  py::class_<FurtherChunks>(m, "FurtherChunks")
-      .def(py::init(&MakeFurtherChunks), py::kw_only(), py::arg("row_group"),
-           py::arg("begin"), py::arg("num_rows"), py::arg("valid"));
-  py::class_<ShareWindows>(m, "ShareWindows")
-      .def(py::init(&MakeWindows), py::kw_only(), py::arg("num_rows"), py::arg("key"),
-           py::arg("begin"), py::arg("end"), py::arg("orders"));
   py::class_<Share>(m, "Share")
-      .def(py::init(&MakeShare), py::kw_only(), py::arg("order").none(false),
-           py::arg("rank"), py::arg("world_size"), py::arg("dealt_rows"),
-           py::arg("skipped_rows"), py::arg("further"), py::arg("windows"),
-           py::arg("is_claimed"));
-  py::class_<DataSpec>(m, "DataSpec")
-      .def(py::init(&MakeDataSpec), py::kw_only(), py::arg("files").none(false),
-           py::arg("fields"), py::arg("columns"), py::arg("selections"),
-           py::arg("row_id_field"), py::arg("row_valid_field"),
-           py::arg("rows_are_packed"));
-  py::class_<ReaderSpec>(m, "ReaderSpec")
-      .def(py::init(&MakeReaderSpec), py::kw_only(), py::arg("data"), py::arg("share"),
-           py::arg("beside"), py::arg("batch_rows"), py::arg("batch_sizes"),
-           py::arg("num_threads"), py::arg("max_memory_bytes"), py::arg("lent_slabs"));
+      .def(py::init([](const std::shared_ptr<EpochOrder>& order) {
+             return Share{.order = order};
+           }),
+           py::arg("order").none(false))
+      .def_readwrite("rank", &Share::rank)
+      .def_readwrite("world_size", &Share::world_size)
+      .def_readwrite("dealt_rows", &Share::dealt_rows)
+      .def_readwrite("skipped_rows", &Share::skipped_rows)
+      .def_property(
+          "is_claimed", [](const Share& share) { return share.claims != nullptr; },
+          [](Share& share, bool is_claimed) {
+            share.claims = is_claimed ? std::make_shared<Claims>() : nullptr;
+          })
+      .def("add_chunks", &AddChunks, py::kw_only(), py::arg("row_group"),
+           py::arg("begin"), py::arg("num_rows"), py::arg("valid"))
+      .def("add_windows", &AddWindows, py::kw_only(), py::arg("num_rows"), py::arg("key"),
+           py::arg("begin"), py::arg("end"), py::arg("orders"));
+  // Made once for a data set, and copied for each reader.
+  py::class_<ReaderParts>(m, "ReaderParts")
+      .def(py::init(&MakeReaderParts), py::kw_only(), py::arg("files").none(false),
+           py::arg("fields"), py::arg("columns"), py::arg("selections"))
+      .def(py::init<const ReaderParts&>(), py::arg("parts"))
+      .def_readwrite("share", &ReaderParts::share)
+      .def_readwrite("beside", &ReaderParts::beside)
+      .def_readwrite("batch_rows", &ReaderParts::batch_rows)
+      .def_property(
+          "batch_sizes",
+          [](const ReaderParts& parts) { return ArrayOf(parts.batch_sizes); },
+          [](ReaderParts& parts, const Int64Array& sizes) {
+            parts.batch_sizes = VectorOf(sizes);
+          })
+      .def_readwrite("row_id_field", &ReaderParts::row_id_field)
+      .def_readwrite("row_valid_field", &ReaderParts::row_valid_field)
+      .def_readwrite("num_threads", &ReaderParts::num_threads)
+      .def_readwrite("max_memory_bytes", &ReaderParts::max_memory_bytes)
+      .def_readwrite("lent_slabs", &ReaderParts::lent_slabs)
+      .def_readwrite("rows_are_packed", &ReaderParts::rows_are_packed);
   m.def(
       "window_order",
       [](uint64_t key, int64_t num_rows) {

@@ -9,6 +9,7 @@
 
 #include "bridge/byte_source.h"
 #include "bridge/footer_facts.h"
+#include "bridge/format.h"
 
 namespace torchparquet {
 
@@ -34,19 +35,9 @@ class ArrowCodec {
                              int64_t* num_written) = 0;
 };
 
-// A page after decryption and decompression.
+// A page after decryption and decompression: its header says that it is not compressed.
 struct DecryptedPage {
-  enum class Kind { kData, kDataV2, kDictionary, kOther };
-
-  Kind kind = Kind::kOther;
-  int64_t num_values = 0;
-  int encoding = -1;
-  // V1 only.
-  int definition_level_encoding = -1;
-  int repetition_level_encoding = -1;
-  // V2 only.
-  int64_t definition_level_bytes = 0;
-  int64_t repetition_level_bytes = 0;
+  PageHeader header = {};
   std::span<const uint8_t> body = {};
 };
 

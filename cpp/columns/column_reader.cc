@@ -5,14 +5,14 @@
 #include "base/errors.h"
 
 namespace torchparquet {
-ColumnReader::ColumnReader(std::shared_ptr<const ParquetFile> file,
-                           const ColumnRequest& column, const ColumnStart& start,
+
+ColumnReader::ColumnReader(const ColumnRequest& column, ColumnStart start,
                            ColumnBuffers buffers)
-    : file_(std::move(file)),
-      buffers_(std::move(buffers)),
-      error_place_{.path = file_->file().path(),
-                   .row_group = start.row_group,
-                   .column = column.path} {}
+    : start_(std::move(start)), buffers_(std::move(buffers)) {
+  if (start_.file == nullptr) return;
+  error_place_ = {
+      .path = file().file().path(), .row_group = start_.row_group, .column = column.path};
+}
 
 void ColumnReader::Read(const RowRange& rows, const ColumnTarget& target,
                         DecodeScratch* scratch, DecodeProgress* progress) {

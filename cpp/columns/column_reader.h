@@ -77,11 +77,15 @@ struct PagePlace {
   int64_t first_row = 0;  // within the row group, as rows are stored
 };
 
-// A column chunk of a file, and where to start.
+// A column chunk of a file, and where to start. Without a file, the column is stored in
+// none.
 struct ColumnStart {
+  const LeafColumn& leaf() const { return file->leaves()[static_cast<size_t>(column)]; }
+
+  std::shared_ptr<const ParquetFile> file = nullptr;
   int64_t row_group = 0;
-  int column = 0;
-  PagePlace place;
+  int column = -1;  // the number of the leaf; -1 if the file lacks the column
+  PagePlace place = {};
   // The rows to read; null for all.
   std::shared_ptr<const RowSelection> selection = nullptr;
 };
@@ -104,7 +108,7 @@ class ColumnReader {
   // The next row within the row group, counted as in RowRange.
   virtual int64_t row() const = 0;
   // From there another reader can continue with row() and the rows after it.
-  virtual PagePlace place() const = 0;
+  virtual PagePlace place() const { return {}; }
   // Bytes that another reader reads once more if it begins within the same page.
   virtual int64_t restart_bytes() const { return 0; }
   int64_t held_bytes() const { return buffers_.num_bytes() + other_bytes(); }
@@ -112,12 +116,12 @@ class ColumnReader {
   virtual ColumnBuffers TakeBuffers() { return std::move(buffers_); }
 
  protected:
-  // A reader without a file.
-  explicit ColumnReader(ColumnBuffers buffers = {}) : buffers_(std::move(buffers)) {}
-  ColumnReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
-               const ColumnStart& start, ColumnBuffers buffers);
+  ColumnReader(const ColumnRequest& column, ColumnStart start,
+               ColumnBuffers buffers = {});
 
-  const ParquetFile& file() const { return *file_; }
+  // As it was given: reading goes on from place().
+  const ColumnStart& start() const { return start_; }
+  const ParquetFile& file() const { return *start_.file; }
   ColumnBuffers* buffers() { return &buffers_; }
 
  private:
@@ -126,9 +130,9 @@ class ColumnReader {
   virtual void ReadRows(const RowRange& rows, const ColumnTarget& target,
                         DecodeScratch* scratch, DecodeProgress* progress) = 0;
 
-  const std::shared_ptr<const ParquetFile> file_;
+  const ColumnStart start_;
   ColumnBuffers buffers_;
-  const ErrorPlace error_place_;
+  ErrorPlace error_place_;  // constant
 };
 
 }  // namespace torchparquet

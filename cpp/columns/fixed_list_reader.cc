@@ -5,7 +5,6 @@
 
 #include "base/errors.h"
 #include "columns/readers.h"
-#include "columns/requested_values.h"
 #include "columns/row_walk.h"
 #include "columns/values/leaf_values.h"
 #include "kernels/streaming_stores.h"
@@ -17,13 +16,12 @@ namespace {
 template <typename Out>
 class FixedListReader : public RowWalk {
  public:
-  FixedListReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
-                  const ColumnStart& start, ColumnBuffers buffers_to_use)
-      : RowWalk(std::move(file), column, start, std::move(buffers_to_use)),
+  FixedListReader(const ColumnRequest& column, ColumnStart start,
+                  ColumnBuffers buffers_to_use)
+      : RowWalk(column, std::move(start), std::move(buffers_to_use)),
         length_(column.list_length),
         cell_items_(column.cell_items),
-        values_(MakeRequestedValues<Out>(this->file(), column, start.column, buffers()),
-                cell_items_) {}
+        values_(MakeRequestedValues<Out>(column, leaf(), buffers()), cell_items_) {}
 
  private:
   EntryValues& values() override { return values_; }
@@ -178,14 +176,14 @@ class FixedListReader : public RowWalk {
 
 }  // namespace
 
-std::unique_ptr<ColumnReader> MakeFixedListReader(std::shared_ptr<const ParquetFile> file,
-                                                  const ColumnRequest& column,
-                                                  const ColumnStart& start,
+std::unique_ptr<ColumnReader> MakeFixedListReader(const ColumnRequest& column,
+                                                  ColumnStart start,
                                                   ColumnBuffers buffers) {
-  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
-    return std::unique_ptr<ColumnReader>(std::make_unique<FixedListReader<Out>>(
-        std::move(file), column, start, std::move(buffers)));
-  });
+  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype),
+                               [&]<typename Out>(Out) -> std::unique_ptr<ColumnReader> {
+                                 return std::make_unique<FixedListReader<Out>>(
+                                     column, std::move(start), std::move(buffers));
+                               });
 }
 
 }  // namespace torchparquet

@@ -5,7 +5,6 @@
 
 #include "base/errors.h"
 #include "columns/readers.h"
-#include "columns/requested_values.h"
 #include "columns/values/leaf_values.h"
 #include "kernels/levels/level_reader.h"
 #include "kernels/levels/selected.h"
@@ -18,20 +17,19 @@ namespace {
 template <typename Out>
 class FlatReader : public ColumnReader {
  public:
-  FlatReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
-             const ColumnStart& start, ColumnBuffers buffers_to_use)
-      : ColumnReader(std::move(file), column, start, std::move(buffers_to_use)),
-        max_level_(this->file().leaves()[static_cast<size_t>(start.column)].max_level),
-        selection_(start.selection),
-        place_(start.place),
-        pages_(this->file(), start.row_group, start.column,
+  FlatReader(const ColumnRequest& column, ColumnStart start_at,
+             ColumnBuffers buffers_to_use)
+      : ColumnReader(column, std::move(start_at), std::move(buffers_to_use)),
+        max_level_(start().leaf().max_level),
+        selection_(start().selection.get()),
+        place_(start().place),
+        pages_(file(), start().row_group, start().column,
                {.max_page_bytes = column.max_page_bytes,
-                .wanted = {start.selection.get(), column.reads_whole_row_group}},
-               this->buffers()),
-        values_(
-            MakeRequestedValues<Out>(this->file(), column, start.column, this->buffers()),
-            column.cell_items),
-        stored_end_(start.place.first_row),
+                .wanted = {selection_, column.reads_whole_row_group}},
+               buffers()),
+        values_(MakeRequestedValues<Out>(column, start().leaf(), buffers()),
+                column.cell_items),
+        stored_end_(place_.first_row),
         row_(IndexOf(stored_end_)),
         page_end_(row_) {}
 
@@ -49,7 +47,7 @@ class FlatReader : public ColumnReader {
     pages_.BeginTask(scratch, StoredRows(rows));
     scratch_ = scratch;
     if (!started_) Start();
-    SegmentWriter<Out> writer(target, scratch, progress, selection_.get());
+    SegmentWriter<Out> writer(target, scratch, progress, selection_);
     while (row_ < rows.end()) {
       if (row_ == page_end_) OpenPage(rows);
       if (row_ < rows.begin) SkipInPage(std::min(rows.begin, page_end_) - row_);
@@ -100,7 +98,8 @@ class FlatReader : public ColumnReader {
         continue;
       }
       if (!header->is_data()) continue;
-      if (const auto wrong = pages_.CheckRows(stored_end_, header->num_values)) {
+      if (const auto wrong =
+              pages_.indexed().CheckRows(stored_end_, header->num_values)) {
         throw Error(*wrong);
       }
       place_ = {.offset = pages_.page_offset(), .first_row = stored_end_};
@@ -140,8 +139,8 @@ class FlatReader : public ColumnReader {
   void SelectValues(int64_t num_rows) {
     const int64_t num_words = kernels::NumWords(num_rows);
     // Selected rows, their values, and room for a run's header before their validity.
-    auto* rows = this->buffers()->selected.template ReserveItems<kernels::BitWord>(
-        3 * num_words + 1);
+    auto* rows =
+        buffers()->selected.template ReserveItems<kernels::BitWord>(3 * num_words + 1);
     selection_->CopyBits(stored_end_ - num_rows, stored_end_, rows);
     if (!validity_ || validity_->ValidRun() >= num_rows) {
       return values_.Select({rows, static_cast<size_t>(num_words)}, num_rows);
@@ -177,7 +176,7 @@ class FlatReader : public ColumnReader {
   }
 
   const int max_level_;
-  const std::shared_ptr<const RowSelection> selection_;  // null for all rows
+  const RowSelection* const selection_;  // null for all rows
   PagePlace place_;  // of the open page; before the first, where to start
   ColumnPages pages_;
   LeafValues<Out> values_;
@@ -191,14 +190,13 @@ class FlatReader : public ColumnReader {
 
 }  // namespace
 
-std::unique_ptr<ColumnReader> MakeFlatReader(std::shared_ptr<const ParquetFile> file,
-                                             const ColumnRequest& column,
-                                             const ColumnStart& start,
-                                             ColumnBuffers buffers) {
-  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
-    return std::unique_ptr<ColumnReader>(std::make_unique<FlatReader<Out>>(
-        std::move(file), column, start, std::move(buffers)));
-  });
+std::unique_ptr<ColumnReader> MakeFlatReader(const ColumnRequest& column,
+                                             ColumnStart start, ColumnBuffers buffers) {
+  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype),
+                               [&]<typename Out>(Out) -> std::unique_ptr<ColumnReader> {
+                                 return std::make_unique<FlatReader<Out>>(
+                                     column, std::move(start), std::move(buffers));
+                               });
 }
 
 }  // namespace torchparquet

@@ -6,7 +6,6 @@
 
 #include "base/errors.h"
 #include "columns/readers.h"
-#include "columns/requested_values.h"
 #include "columns/row_walk.h"
 #include "columns/values/item_appender.h"
 #include "kernels/count_bytes.h"
@@ -14,21 +13,22 @@
 namespace torchparquet {
 namespace {
 
-bool HasStrings(const ParquetFile& file, const ColumnRequest& column, int leaf) {
+bool HasStrings(const ColumnRequest& column, const LeafColumn& leaf) {
   if (column.vocabulary != nullptr || column.is_scalar) return false;
-  const LeafColumn& stored = file.leaves()[static_cast<size_t>(leaf)];
-  return stored.is_bytes() ||
-         (stored.holds_nulls() && column.num_offsets > stored.num_offsets());
+  return leaf.is_bytes() ||
+         (leaf.holds_nulls() && column.num_offsets > leaf.num_offsets());
 }
 
-std::unique_ptr<ItemAppender> MakeAppender(const ParquetFile& file,
-                                           const ColumnRequest& column, int leaf,
+std::unique_ptr<ItemAppender> MakeAppender(const ColumnRequest& column,
+                                           const LeafColumn& leaf,
                                            ColumnBuffers* buffers) {
-  if (HasStrings(file, column, leaf)) return std::make_unique<BytesAppender>(buffers);
-  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
-    return std::unique_ptr<ItemAppender>(std::make_unique<NumberAppender<Out>>(
-        MakeRequestedValues<Out>(file, column, leaf, buffers), column.cell_items));
-  });
+  if (HasStrings(column, leaf)) return std::make_unique<BytesAppender>(buffers);
+  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype),
+                               [&]<typename Out>(Out) -> std::unique_ptr<ItemAppender> {
+                                 return std::make_unique<NumberAppender<Out>>(
+                                     MakeRequestedValues<Out>(column, leaf, buffers),
+                                     column.cell_items);
+                               });
 }
 
 void CopyValidity(const ValueRun& run, uint8_t* valid) {
@@ -42,13 +42,13 @@ void CopyValidity(const ValueRun& run, uint8_t* valid) {
 
 class JaggedReader : public RowWalk {
  public:
-  JaggedReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
-               const ColumnStart& start, ColumnBuffers buffers_to_use)
-      : RowWalk(std::move(file), column, start, std::move(buffers_to_use)),
+  JaggedReader(const ColumnRequest& column, ColumnStart start,
+               ColumnBuffers buffers_to_use)
+      : RowWalk(column, std::move(start), std::move(buffers_to_use)),
         num_lists_(leaf().element_levels.size()),
-        has_strings_(HasStrings(this->file(), column, start.column)),
+        has_strings_(HasStrings(column, leaf())),
         null_rows_are_empty_(column.null_rows_are_empty),
-        appender_(MakeAppender(this->file(), column, start.column, buffers())) {}
+        appender_(MakeAppender(column, leaf(), buffers())) {}
 
  private:
   EntryValues& values() override { return appender_->values(); }
@@ -349,12 +349,9 @@ class JaggedReader : public RowWalk {
 
 }  // namespace
 
-std::unique_ptr<ColumnReader> MakeJaggedReader(std::shared_ptr<const ParquetFile> file,
-                                               const ColumnRequest& column,
-                                               const ColumnStart& start,
-                                               ColumnBuffers buffers) {
-  return std::make_unique<JaggedReader>(std::move(file), column, start,
-                                        std::move(buffers));
+std::unique_ptr<ColumnReader> MakeJaggedReader(const ColumnRequest& column,
+                                               ColumnStart start, ColumnBuffers buffers) {
+  return std::make_unique<JaggedReader>(column, std::move(start), std::move(buffers));
 }
 
 }  // namespace torchparquet

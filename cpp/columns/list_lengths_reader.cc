@@ -20,9 +20,8 @@ class NoValues : public EntryValues {
 
 class ListLengthsReader : public RowWalk {
  public:
-  ListLengthsReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
-                    const ColumnStart& start, ColumnBuffers buffers)
-      : RowWalk(std::move(file), column, start, std::move(buffers)) {}
+  ListLengthsReader(const ColumnRequest& column, ColumnStart start, ColumnBuffers buffers)
+      : RowWalk(column, std::move(start), std::move(buffers)) {}
 
  private:
   EntryValues& values() override { return values_; }
@@ -67,10 +66,10 @@ class ListLengthsReader : public RowWalk {
 
 }  // namespace
 
-std::unique_ptr<ColumnReader> MakeListLengthsReader(
-    std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
-    const ColumnStart& start, ColumnBuffers buffers) {
-  return std::make_unique<ListLengthsReader>(std::move(file), column, start,
+std::unique_ptr<ColumnReader> MakeListLengthsReader(const ColumnRequest& column,
+                                                    ColumnStart start,
+                                                    ColumnBuffers buffers) {
+  return std::make_unique<ListLengthsReader>(column, std::move(start),
                                              std::move(buffers));
 }
 

@@ -13,88 +13,58 @@
 namespace torchparquet {
 namespace {
 
-// Reads a column that is not stored.
+// Reads a column that a file, or every file, lacks: one value in all rows, or nulls.
 template <typename Out>
 class ConstantReader : public ColumnReader {
  public:
-  ConstantReader(uint64_t bits, int64_t cell_items)
-      : values_(static_cast<Out>(bits), cell_items) {}
+  ConstantReader(const ColumnRequest& column, ColumnStart start_at,
+                 std::optional<uint64_t> bits)
+      : ColumnReader(column, std::move(start_at)), bits_(bits) {}
 
   int64_t row() const override { return row_; }
-  PagePlace place() const override { return {}; }
-
- private:
-  class Values : public ValueReader<Out> {
-   public:
-    Values(Out value, int64_t cell_items) : value_(value), cell_items_(cell_items) {}
-    void Read(Out* out, int64_t num_values) override {
-      std::fill_n(out, num_values * cell_items_, value_);
-    }
-    void Skip(int64_t) override {}
-
-   private:
-    const Out value_;
-    const int64_t cell_items_;
-  };
-
-  void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch* scratch,
-                DecodeProgress* progress) override {
-    SegmentWriter<Out> writer(target, scratch, progress);
-    writer.WriteValid(values_, rows.num_rows);
-    row_ = rows.end();
-  }
-
-  Values values_;
-  int64_t row_ = 0;
-};
-
-// Reads nulls, of a column that a file lacks.
-template <typename Out>
-class NullReader : public ColumnReader {
- public:
-  NullReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
-             const ColumnStart& start)
-      : ColumnReader(std::move(file), column, start, {}), selection_(start.selection) {}
-
-  int64_t row() const override { return row_; }
-  PagePlace place() const override { return {}; }
 
  private:
   void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch* scratch,
                 DecodeProgress* progress) override {
-    SegmentWriter<Out> writer(target, scratch, progress, selection_.get());
-    writer.WriteNulls(rows.num_rows, rows.begin);
+    SegmentWriter<Out> writer(target, scratch, progress, start().selection.get());
+    writer.WriteConstant(bits_, rows.num_rows, rows.begin);
     row_ = rows.end();
   }
 
-  const std::shared_ptr<const RowSelection> selection_;
+  const std::optional<uint64_t> bits_;  // nothing: nulls
   int64_t row_ = 0;
 };
+
+std::unique_ptr<ColumnReader> MakeConstant(const ColumnRequest& column, ColumnStart start,
+                                           std::optional<uint64_t> bits) {
+  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype),
+                               [&]<typename Out>(Out) -> std::unique_ptr<ColumnReader> {
+                                 return std::make_unique<ConstantReader<Out>>(
+                                     column, std::move(start), bits);
+                               });
+}
 
 // Reads rows of variable length, of a column that a file lacks: nulls, or one string or
 // list.
 class MissingRowsReader : public ColumnReader {
  public:
-  MissingRowsReader(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
-                    const ColumnStart& start)
-      : ColumnReader(std::move(file), column, start, {}),
+  MissingRowsReader(const ColumnRequest& column, ColumnStart start_at)
+      : ColumnReader(column, std::move(start_at)),
         bytes_(column.default_bytes),
         num_items_(column.default_items),
         is_scalar_(column.is_scalar),
         item_bytes_(static_cast<size_t>(kernels::DtypeBytes(column.dtype))),
-        null_rows_are_empty_(column.null_rows_are_empty),
-        selection_(start.selection) {}
+        null_rows_are_empty_(column.null_rows_are_empty) {}
 
   int64_t row() const override { return row_; }
-  PagePlace place() const override { return {}; }
 
  private:
   void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch*,
                 DecodeProgress* progress) override {
     if (!bytes_ && !null_rows_are_empty_ && rows.num_rows > 0) {
       if (target.nulls == NullPolicy::kError) {
-        const int64_t row = rows.begin;
-        throw NullError(selection_ == nullptr ? row : selection_->RowAt(row));
+        const RowSelection* selection = start().selection.get();
+        throw NullError(selection == nullptr ? rows.begin : selection->RowAt(rows.begin));
       }
       if (is_scalar_) {  // a null is one value
         std::string fill(item_bytes_, '\0');
@@ -143,44 +113,33 @@ class MissingRowsReader : public ColumnReader {
   const size_t item_bytes_;
   const bool null_rows_are_empty_;
   bool has_item_valid_ = false;
-  const std::shared_ptr<const RowSelection> selection_;
   int64_t row_ = 0;
 };
 
-std::unique_ptr<ColumnReader> MakeMissing(const std::shared_ptr<const ParquetFile>& file,
-                                          const ColumnRequest& column,
-                                          const ColumnStart& start) {
-  if (column.num_offsets > 0) {
-    return std::make_unique<MissingRowsReader>(file, column, start);
-  }
-  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
-    return std::unique_ptr<ColumnReader>(
-        std::make_unique<NullReader<Out>>(file, column, start));
-  });
+std::unique_ptr<ColumnReader> MakeMissing(const ColumnRequest& column,
+                                          ColumnStart start) {
+  if (column.num_offsets == 0) return MakeConstant(column, std::move(start), {});
+  return std::make_unique<MissingRowsReader>(column, std::move(start));
 }
 
 // Reads a column that is null in all rows.
-std::unique_ptr<ColumnReader> MakeNull(const std::shared_ptr<const ParquetFile>& file,
-                                       const ColumnRequest& column,
-                                       const ColumnStart& start) {
+std::unique_ptr<ColumnReader> MakeNull(const ColumnRequest& column, ColumnStart start) {
   ColumnRequest nulls = column;
   nulls.default_bytes.reset();
-  return MakeMissing(file, nulls, start);
+  return MakeMissing(nulls, std::move(start));
 }
 
-std::unique_ptr<ColumnReader> OpenPacked(const std::shared_ptr<const ParquetFile>& file,
-                                         const ColumnRequest& column,
+std::unique_ptr<ColumnReader> OpenPacked(const ColumnRequest& column,
                                          const ColumnStart& start,
                                          ColumnBuffers buffers) {
   ColumnRequest lists = column;
   lists.pack.reset();
   lists.list_length = 0;
   lists.num_offsets = 1;
-  const bool is_null = file->leaves()[static_cast<size_t>(start.column)].is_null();
-  return MakePackedReader(file, column, start,
-                          is_null
-                              ? MakeNull(file, lists, start)
-                              : MakeJaggedReader(file, lists, start, std::move(buffers)));
+  return MakePackedReader(column, start,
+                          start.leaf().is_null()
+                              ? MakeNull(lists, start)
+                              : MakeJaggedReader(lists, start, std::move(buffers)));
 }
 
 std::string Joined(const std::vector<std::string>& kinds) {
@@ -223,30 +182,26 @@ std::unique_ptr<ColumnReader> OpenColumn(const std::shared_ptr<const ParquetFile
     // By name: the column may have another number in this file.
     const std::string* path = stored == nullptr ? &column.path : stored->In(file_number);
     const int index = path == nullptr ? -1 : file->FindLeaf(*path);
+    ColumnStart start{.file = file,
+                      .row_group = row_group,
+                      .column = index,
+                      .place = place,
+                      .selection = std::move(selection)};
     if (index < 0) {
       if (column.default_bits) return OpenConstant(column, *column.default_bits);
       if (column.default_bytes || column.missing_is_null) {
-        return MakeMissing(file, column,
-                           {.row_group = row_group,
-                            .column = -1,
-                            .place = {},
-                            .selection = std::move(selection)});
+        return MakeMissing(column, std::move(start));
       }
       throw CorruptFile("column is missing, although it was planned");
     }
-    const LeafColumn& leaf = file->leaves()[static_cast<size_t>(index)];
-    CheckLeaf(leaf, column);
-    const ColumnStart start{.row_group = row_group,
-                            .column = index,
-                            .place = place,
-                            .selection = std::move(selection)};
-    if (column.pack) return OpenPacked(file, column, start, std::move(buffers));
-    if (leaf.is_null()) return MakeNull(file, column, start);
+    CheckLeaf(start.leaf(), column);
+    if (column.pack) return OpenPacked(column, start, std::move(buffers));
+    if (start.leaf().is_null()) return MakeNull(column, std::move(start));
     const auto make = column.lengths_only      ? MakeListLengthsReader
                       : column.num_offsets > 0 ? MakeJaggedReader
                       : column.list_length > 0 ? MakeFixedListReader
                                                : MakeFlatReader;
-    return make(file, column, start, std::move(buffers));
+    return make(column, std::move(start), std::move(buffers));
   } catch (...) {
     throw CurrentErrorAt(
         {.path = file->file().path(), .row_group = row_group, .column = column.path});
@@ -254,10 +209,7 @@ std::unique_ptr<ColumnReader> OpenColumn(const std::shared_ptr<const ParquetFile
 }
 
 std::unique_ptr<ColumnReader> OpenConstant(const ColumnRequest& column, uint64_t bits) {
-  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
-    return std::unique_ptr<ColumnReader>(std::make_unique<ConstantReader<Out>>(
-        bits, column.cell_items * std::max<int64_t>(1, column.list_length)));
-  });
+  return MakeConstant(column, {}, bits);
 }
 
 }  // namespace torchparquet

@@ -97,21 +97,18 @@ class DocumentValues : public DecodeProgress {
 template <typename Out>
 class PackedReader : public ColumnReader {
  public:
-  PackedReader(const std::shared_ptr<const ParquetFile>& file,
-               const ColumnRequest& column, const ColumnStart& start,
+  PackedReader(const ColumnRequest& column, ColumnStart start_at,
                std::unique_ptr<ColumnReader> lists)
-      : ColumnReader(file, column, start, {}),
+      : ColumnReader(column, std::move(start_at)),
         pack_(*column.pack),
         num_documents_(
-            start.selection == nullptr
-                ? file->row_groups()[static_cast<size_t>(start.row_group)].num_rows
-                : start.selection->num_rows()),
+            start().selection == nullptr
+                ? file().row_groups()[static_cast<size_t>(start().row_group)].num_rows
+                : start().selection->num_rows()),
         lists_(std::move(lists)),
         packer_(pack_.packing) {}
 
   int64_t row() const override { return first_sequence_ + taken_; }
-  // Sequences have no page of their own.
-  PagePlace place() const override { return {}; }
   // Another reader would begin with the row group's first document.
   int64_t restart_bytes() const override { return std::numeric_limits<int64_t>::max(); }
   ColumnBuffers TakeBuffers() override { return lists_->TakeBuffers(); }
@@ -257,13 +254,14 @@ class PackedReader : public ColumnReader {
 
 }  // namespace
 
-std::unique_ptr<ColumnReader> MakePackedReader(
-    const std::shared_ptr<const ParquetFile>& file, const ColumnRequest& column,
-    const ColumnStart& start, std::unique_ptr<ColumnReader> lists) {
-  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype), [&]<typename Out>(Out) {
-    return std::unique_ptr<ColumnReader>(
-        std::make_unique<PackedReader<Out>>(file, column, start, std::move(lists)));
-  });
+std::unique_ptr<ColumnReader> MakePackedReader(const ColumnRequest& column,
+                                               ColumnStart start,
+                                               std::unique_ptr<ColumnReader> lists) {
+  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype),
+                               [&]<typename Out>(Out) -> std::unique_ptr<ColumnReader> {
+                                 return std::make_unique<PackedReader<Out>>(
+                                     column, std::move(start), std::move(lists));
+                               });
 }
 
 }  // namespace torchparquet

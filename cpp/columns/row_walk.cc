@@ -9,20 +9,18 @@
 
 namespace torchparquet {
 
-RowWalk::RowWalk(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
-                 const ColumnStart& start, ColumnBuffers buffers_to_use)
-    : ColumnReader(std::move(file), column, start, std::move(buffers_to_use)),
-      leaf_(this->file().leaves()[static_cast<size_t>(start.column)]),
-      row_group_(start.row_group),
-      column_(start.column),
+RowWalk::RowWalk(const ColumnRequest& column, ColumnStart start_at,
+                 ColumnBuffers buffers_to_use)
+    : ColumnReader(column, std::move(start_at), std::move(buffers_to_use)),
+      leaf_(start().leaf()),
       max_page_bytes_(column.max_page_bytes),
-      selection_(start.selection),
-      place_(start.place),
-      pages_(this->file(), start.row_group, start.column,
+      selection_(start().selection.get()),
+      place_(start().place),
+      pages_(file(), start().row_group, start().column,
              {.max_page_bytes = column.max_page_bytes,
-              .wanted = {start.selection.get(), column.reads_whole_row_group}},
+              .wanted = {selection_, column.reads_whole_row_group}},
              buffers()),
-      row_(start.place.first_row),
+      row_(place_.first_row),
       index_(selection_ == nullptr ? row_ : selection_->IndexOf(row_)) {}
 
 void RowWalk::ThrowGoesOn() {
@@ -146,8 +144,9 @@ bool RowWalk::FitsIndex(const PageLevels& levels, bool is_sought) {
   if (!pages_.indexed().exist()) return true;
   // Rows of a page that is not read to its end, since another reader may go on after it,
   // and of one that is gone to, since no page before it tells where it begins.
-  const bool counts = selection_ != nullptr || is_sought || pages_.TaskEndsInPage();
-  auto wrong = pages_.CheckRows(row_, counts ? levels.NumRows() : -1);
+  const bool counts =
+      selection_ != nullptr || is_sought || pages_.indexed().TaskEndsInPage();
+  auto wrong = pages_.indexed().CheckRows(row_, counts ? levels.NumRows() : -1);
   if (!wrong && is_sought && levels.begins_in_row()) {
     wrong =
         CorruptFile("offset index leads to a page that begins in the middle of a row");
@@ -170,8 +169,8 @@ bool RowWalk::FitsIndex(const PageLevels& levels, bool is_sought) {
 void RowWalk::LeaveIndex(const Error& wrong) {
   ColumnBuffers buffers;
   DecodeScratch scratch;
-  ColumnPages pages(file(), row_group_, column_, {.max_page_bytes = max_page_bytes_},
-                    &buffers);
+  ColumnPages pages(file(), start().row_group, start().column,
+                    {.max_page_bytes = max_page_bytes_}, &buffers);
   pages.BeginTask(&scratch, {0, pages.group_rows()});
   int64_t row = 0;
   size_t num_pages = 0;
@@ -209,7 +208,7 @@ bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
     }
     if (!header->is_data()) continue;
     if (is_flat) {
-      const auto wrong = pages_.CheckRows(row_, header->num_values);
+      const auto wrong = pages_.indexed().CheckRows(row_, header->num_values);
       if (wrong) throw Error(*wrong);
     }
     place_ = {.offset = pages_.page_offset(), .first_row = row_};
@@ -255,7 +254,7 @@ void RowWalk::TakeStoredRows(int64_t num_rows, Mode mode) {
     const LevelBlock block = levels_.Peek();
     if (block.size == 0) {
       if (std::exchange(page_is_open_, false)) {
-        if (const auto wrong = pages_.CheckEndRow(row_)) LeaveIndex(*wrong);
+        if (const auto wrong = pages_.indexed().CheckEndRow(row_)) LeaveIndex(*wrong);
       }
       if (OpenPage(end_row, mode)) continue;
       if (row_ == end_row) return;
@@ -264,7 +263,7 @@ void RowWalk::TakeStoredRows(int64_t num_rows, Mode mode) {
     }
     const Taken taken = CountEntries(block, end_row - row_);
     if (taken.num_entries == 0) {
-      if (const auto wrong = pages_.CheckRowWithin(row_)) LeaveIndex(*wrong);
+      if (const auto wrong = pages_.indexed().CheckRowWithin(row_)) LeaveIndex(*wrong);
       break;
     }
     TakeEntries(block.First(taken.num_entries), taken, mode);

@@ -21,8 +21,7 @@ class RowWalk : public ColumnReader {
   int64_t restart_bytes() const override { return pages_.restart_bytes(); }
 
  protected:
-  RowWalk(std::shared_ptr<const ParquetFile> file, const ColumnRequest& column,
-          const ColumnStart& start, ColumnBuffers buffers);
+  RowWalk(const ColumnRequest& column, ColumnStart start, ColumnBuffers buffers);
 
   // Passes the entries of the next rows to WriteEntries, in order, and skips those of
   // rows that are not selected. Throws Error(kCorruptFile) if the column chunk has fewer
@@ -78,10 +77,8 @@ class RowWalk : public ColumnReader {
   virtual void WriteEntries(const LevelBlock& block, int64_t row) = 0;
 
   const LeafColumn& leaf_;
-  const int64_t row_group_;
-  const int column_;
   const int64_t max_page_bytes_;
-  const std::shared_ptr<const RowSelection> selection_;  // null for all rows
+  const RowSelection* const selection_;  // null for all rows
   PagePlace place_;  // of the open page; before the first, where to start
   ColumnPages pages_;
   LevelBlocks levels_;

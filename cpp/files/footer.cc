@@ -81,9 +81,9 @@ void TakeRowGroups(FooterScan scan, Footer* footer) {
 void CheckNoSummary(std::string_view path) {
   const std::string_view name = path.substr(path.rfind('/') + 1);
   if (name != "_metadata" && name != "_common_metadata") return;
-  throw Error(ErrorKind::kInvalidArgument,
-              "the file only describes rows that are stored in other files; give the "
-              "path of their directory");
+  throw InvalidArgument(
+      "the file only describes rows that are stored in other files; give the "
+      "path of their directory");
 }
 
 }  // namespace

@@ -39,10 +39,10 @@ ChunkFacts ParquetFile::ColumnChunk(int64_t row_group, int column) const {
   const std::string& own = file_->path();
   if (!facts.file_path.empty() &&
       facts.file_path != std::string_view(own).substr(own.rfind('/') + 1)) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "the file only describes rows that are stored in another file; give the "
-                "path of that file, or of the directory: '" +
-                    Printable(facts.file_path) + "'");
+    throw InvalidArgument(
+        "the file only describes rows that are stored in another file; give the "
+        "path of that file, or of the directory: '" +
+        Printable(facts.file_path) + "'");
   }
   return facts;
 }

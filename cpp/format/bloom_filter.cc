@@ -35,17 +35,12 @@ std::optional<Filter> ReadHeader(std::span<const uint8_t> bytes) {
   ThriftCompactReader reader(bytes);
   Filter filter;
   int num_known = 0;
-  try {
-    reader.ReadStruct([&](int64_t id, int type) {
-      if (id == 1) {
-        filter.num_bytes = reader.ReadI32(type);
-      } else if (id <= 4) {
-        num_known += IsFirstKind(&reader, type);
-      } else {
-        reader.SkipField(type);
-      }
-    });
-  } catch (const ThriftCompactReader::Failure&) {
+  const auto known = [&](int64_t id) {
+    return reader.At(id, [&](int type) { num_known += IsFirstKind(&reader, type); });
+  };
+  if (!ThriftCompactReader::IsSound([&] {
+        reader.ReadFields(reader.I32(1, &filter.num_bytes), known(2), known(3), known(4));
+      })) {
     return std::nullopt;
   }
   constexpr int kKinds = 3;

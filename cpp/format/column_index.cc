@@ -8,18 +8,14 @@ namespace {
 ColumnIndex ReadColumnIndex(std::span<const uint8_t> bytes) {
   ThriftCompactReader reader(bytes);
   ColumnIndex index;
-  const auto list = [&](int64_t id, auto read_element) {
-    return reader.At(
-        id, [&reader, read_element](int type) { reader.ReadList(type, read_element); });
-  };
   reader.ReadFields(
-      list(1,
-           [&](int type) {
-             index.has_nulls_only.push_back(reader.ReadBoolElement(type));
-           }),
-      list(2, [&](int type) { index.low.push_back(reader.ReadBinary(type)); }),
-      list(3, [&](int type) { index.high.push_back(reader.ReadBinary(type)); }),
-      list(5, [&](int type) { index.num_nulls.push_back(reader.ReadI64(type)); }));
+      reader.List(1,
+                  [&](int type) {
+                    index.has_nulls_only.push_back(reader.ReadBoolElement(type));
+                  }),
+      reader.List(2, [&](int type) { index.low.push_back(reader.ReadBinary(type)); }),
+      reader.List(3, [&](int type) { index.high.push_back(reader.ReadBinary(type)); }),
+      reader.List(5, [&](int type) { index.num_nulls.push_back(reader.ReadI64(type)); }));
   return index;
 }
 
@@ -37,9 +33,7 @@ IndexPlaces ReadPlaces(ThriftCompactReader* reader, int struct_type) {
 
 std::optional<ColumnIndex> ParseColumnIndex(std::span<const uint8_t> bytes) {
   ColumnIndex index;
-  try {
-    index = ReadColumnIndex(bytes);
-  } catch (const ThriftCompactReader::Failure&) {
+  if (!ThriftCompactReader::IsSound([&] { index = ReadColumnIndex(bytes); })) {
     return std::nullopt;
   }
   const size_t num_pages = index.has_nulls_only.size();
@@ -53,21 +47,13 @@ std::vector<IndexPlaces> FindIndexes(std::span<const uint8_t> footer) {
   ThriftCompactReader reader(footer);
   std::vector<IndexPlaces> found;
   const auto read_row_group = [&](int struct_type) {
-    reader.ReadStruct(struct_type, [&](int64_t id, int type) {
-      if (id != 1) return reader.SkipField(type);
-      reader.ReadList(
-          type, [&](int element) { found.push_back(ReadPlaces(&reader, element)); });
-    });
+    reader.ReadFields(struct_type, reader.List(1, [&](int element) {
+      found.push_back(ReadPlaces(&reader, element));
+    }));
   };
-  try {
-    reader.ReadStruct([&](int64_t id, int type) {
-      if (id != 4) return reader.SkipField(type);
-      reader.ReadList(type, read_row_group);
-    });
-  } catch (const ThriftCompactReader::Failure&) {
-    return {};
-  }
-  return found;
+  const bool is_sound = ThriftCompactReader::IsSound(
+      [&] { reader.ReadFields(reader.List(4, read_row_group)); });
+  return is_sound ? found : std::vector<IndexPlaces>();
 }
 
 }  // namespace torchparquet

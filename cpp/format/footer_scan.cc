@@ -95,15 +95,12 @@ ChunkFacts ReadColumnMetaData(ThriftCompactReader* reader, int struct_type) {
   Seen seen;
   ChunkFacts chunk;
   int32_t type_number = 0;
-  const auto encodings = reader->At(2, [&](int type) {
-    reader->ReadList(type, [&](int element) { reader->ReadI32(element); });
-  });
-  const auto path = reader->At(3, [&](int type) {
-    reader->ReadList(type, [&](int element) { reader->ReadBinary(element); });
-  });
-  const auto encoding_stats = reader->At(13, [&](int type) {
-    reader->ReadList(type, [&](int element) { CheckEncodingStats(reader, element); });
-  });
+  const auto encodings =
+      reader->List(2, [reader](int element) { reader->ReadI32(element); });
+  const auto path =
+      reader->List(3, [reader](int element) { reader->ReadBinary(element); });
+  const auto encoding_stats =
+      reader->List(13, [reader](int element) { CheckEncodingStats(reader, element); });
   const auto size_statistics = reader->At(
       16, [&](int type) { chunk.string_bytes = ReadStringBytes(reader, type); });
   seen.Read(
@@ -161,8 +158,7 @@ void ReadRowGroup(ThriftCompactReader* reader, int struct_type, FooterScan* scan
     num_values.push_back(chunk.num_values);
   };
   int64_t total_bytes = 0;
-  seen.Read(reader, struct_type,
-            reader->At(1, [&](int type) { reader->ReadList(type, read_chunk); }),
+  seen.Read(reader, struct_type, reader->List(1, read_chunk),
             reader->I64(2, &total_bytes), reader->I64(3, &num_rows));
   CheckNotNegative(num_rows);
   seen.Require({1, 2, 3});
@@ -181,9 +177,7 @@ void ReadKeyValue(ThriftCompactReader* reader, int struct_type, bool* has_arrow_
   Seen seen;
   std::string_view key;
   std::string_view value;
-  seen.Read(reader, struct_type,
-            reader->At(1, [&](int type) { key = reader->ReadBinary(type); }),
-            reader->At(2, [&](int type) { value = reader->ReadBinary(type); }));
+  seen.Read(reader, struct_type, reader->Binary(1, &key), reader->Binary(2, &value));
   seen.Require({1});
   if (key != "ARROW:schema" || *has_arrow_schema) return;
   *has_arrow_schema = true;
@@ -195,14 +189,10 @@ void ReadFooter(ThriftCompactReader* reader, FooterScan* scan) {
   Seen seen;
   bool has_arrow_schema = false;
   int32_t version = 0;
-  const auto row_groups = reader->At(4, [&](int type) {
-    reader->ReadList(type, [&](int element) { ReadRowGroup(reader, element, scan); });
-  });
-  const auto key_values = reader->At(5, [&](int type) {
-    reader->ReadList(type, [&](int element) {
-      ReadKeyValue(reader, element, &has_arrow_schema, scan);
-    });
-  });
+  const auto row_groups =
+      reader->List(4, [&](int element) { ReadRowGroup(reader, element, scan); });
+  const auto key_values = reader->List(
+      5, [&](int element) { ReadKeyValue(reader, element, &has_arrow_schema, scan); });
   const auto created_by = reader->At(6, [&](int type) {
     scan->may_have_old_writer = MayBeOldWriter(reader->ReadBinary(type));
   });
@@ -230,14 +220,12 @@ void ReadFooter(ThriftCompactReader* reader, FooterScan* scan) {
 std::optional<FooterScan> ScanFooter(std::span<const uint8_t> footer) {
   ThriftCompactReader reader(footer);
   FooterScan scan;
-  try {
+  int64_t num_rows = 0;
+  const bool is_sound = ThriftCompactReader::IsSound([&] {
     ReadFooter(&reader, &scan);
-    int64_t num_rows = 0;
     for (const int64_t rows : scan.row_group_num_rows) num_rows = Sum(num_rows, rows);
-    if (num_rows != scan.num_rows || reader.rest_bytes() != 0) return std::nullopt;
-  } catch (const ThriftCompactReader::Failure&) {
-    return std::nullopt;
-  }
+  });
+  if (!is_sound || num_rows != scan.num_rows || reader.rest_bytes() != 0) return {};
   return scan;
 }
 

@@ -19,18 +19,12 @@ struct Chunk {
   Histograms levels;
 };
 
-std::vector<int64_t> ReadNumbers(ThriftCompactReader* reader, int list_type) {
-  std::vector<int64_t> numbers;
-  reader->ReadList(list_type,
-                   [&](int element) { numbers.push_back(reader->ReadI64(element)); });
-  return numbers;
-}
-
 // SizeStatistics.
 Histograms ReadHistograms(ThriftCompactReader* reader, int struct_type) {
   Histograms levels;
   const auto numbers = [reader](int64_t id, std::vector<int64_t>* out) {
-    return reader->At(id, [=](int type) { *out = ReadNumbers(reader, type); });
+    return reader->List(id,
+                        [=](int element) { out->push_back(reader->ReadI64(element)); });
   };
   reader->ReadFields(struct_type, numbers(2, &levels.repetition),
                      numbers(3, &levels.definition));
@@ -88,9 +82,7 @@ ListCounts ReadRowGroup(ThriftCompactReader* reader, int struct_type, int64_t co
       reader->SkipElement(element);
     }
   };
-  reader->ReadFields(struct_type, reader->I64(3, &num_rows), reader->At(1, [&](int type) {
-    reader->ReadList(type, read_chunk);
-  }));
+  reader->ReadFields(struct_type, reader->I64(3, &num_rows), reader->List(1, read_chunk));
   return Count(found, num_rows, leaf);
 }
 
@@ -101,17 +93,12 @@ std::vector<ListCounts> CountLists(std::span<const uint8_t> footer, int64_t colu
   ThriftCompactReader reader(footer);
   std::vector<ListCounts> counts;
   if (leaf.element_levels.size() != 1) return counts;
-  try {
-    reader.ReadStruct([&](int64_t id, int type) {
-      if (id != 4) return reader.SkipField(type);
-      reader.ReadList(type, [&](int element) {
-        counts.push_back(ReadRowGroup(&reader, element, column, leaf));
-      });
-    });
-  } catch (const ThriftCompactReader::Failure&) {
-    return {};
-  }
-  return counts;
+  const bool is_sound = ThriftCompactReader::IsSound([&] {
+    reader.ReadFields(reader.List(4, [&](int element) {
+      counts.push_back(ReadRowGroup(&reader, element, column, leaf));
+    }));
+  });
+  return is_sound ? counts : std::vector<ListCounts>();
 }
 
 }  // namespace torchparquet

@@ -26,11 +26,8 @@ Location ReadLocation(ThriftCompactReader* reader, int struct_type) {
 std::vector<Location> ReadLocations(std::span<const uint8_t> bytes) {
   ThriftCompactReader reader(bytes);
   std::vector<Location> locations;
-  reader.ReadStruct([&](int64_t id, int type) {
-    if (id != 1) return reader.SkipField(type);
-    reader.ReadList(
-        type, [&](int element) { locations.push_back(ReadLocation(&reader, element)); });
-  });
+  reader.ReadFields(reader.List(
+      1, [&](int element) { locations.push_back(ReadLocation(&reader, element)); }));
   return locations;
 }
 
@@ -39,12 +36,9 @@ std::vector<Location> ReadLocations(std::span<const uint8_t> bytes) {
 std::optional<OffsetIndex> OffsetIndex::Parse(std::span<const uint8_t> bytes,
                                               const ByteRange& chunk, int64_t num_rows) {
   std::vector<Location> locations;
-  try {
-    locations = ReadLocations(bytes);
-  } catch (const ThriftCompactReader::Failure&) {
-    return std::nullopt;
-  }
-  if (locations.empty()) return std::nullopt;
+  const bool is_sound =
+      ThriftCompactReader::IsSound([&] { locations = ReadLocations(bytes); });
+  if (!is_sound || locations.empty()) return std::nullopt;
   std::vector<Page> pages;
   pages.reserve(locations.size() + 1);
   int64_t offset = locations.front().offset;

@@ -1,7 +1,9 @@
 #include "format/schema.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "base/errors.h"
@@ -29,33 +31,18 @@ ValueType Bytes(std::string kind) {
   return {std::move(kind), "uint8", {Stored::kBytes, 0}};
 }
 
-const char* UnitName(LogicalType::Unit unit) {
-  switch (unit) {
-    case LogicalType::Unit::kMillis:
-      return "ms";
-    case LogicalType::Unit::kMicros:
-      return "us";
-    case LogicalType::Unit::kNanos:
-      return "ns";
-    default:
-      return "unknown unit";
-  }
+struct TimeUnit {
+  std::string_view name;
+  int64_t nanoseconds;
+};
+
+const TimeUnit& UnitOf(const LogicalType& type) {
+  static constexpr std::array<TimeUnit, 4> kUnits = {
+      {{"unknown unit", 0}, {"ms", 1'000'000}, {"us", 1'000}, {"ns", 1}}};
+  return kUnits[static_cast<size_t>(type.unit)];
 }
 
 constexpr int64_t kDayNanoseconds = 86'400'000'000'000;
-
-int64_t Nanoseconds(LogicalType::Unit unit) {
-  switch (unit) {
-    case LogicalType::Unit::kMillis:
-      return 1'000'000;
-    case LogicalType::Unit::kMicros:
-      return 1'000;
-    case LogicalType::Unit::kNanos:
-      return 1;
-    default:
-      return 0;
-  }
-}
 
 ValueType DescribeInteger(const LogicalType& type, PhysicalType physical) {
   const std::string name =
@@ -77,18 +64,19 @@ ValueType DescribeInteger(const LogicalType& type, PhysicalType physical) {
 }
 
 ValueType DescribeTime(const LogicalType& type, PhysicalType physical) {
-  const std::string kind = std::string("time[") + UnitName(type.unit) + "]";
-  const int64_t unit = Nanoseconds(type.unit);
+  const auto& [unit, nanoseconds] = UnitOf(type);
+  std::string kind = "time[" + std::string(unit) + "]";
   if (physical == PhysicalType::kInt32) {
-    return {kind, "int64", {Stored::kInt32, 4, 0, unit}};
+    return {std::move(kind), "int64", {Stored::kInt32, 4, 0, nanoseconds}};
   }
-  return {kind, "int64", {Stored::kInt64, 8, 0, unit}};
+  return {std::move(kind), "int64", {Stored::kInt64, 8, 0, nanoseconds}};
 }
 
 ValueType DescribeTimestamp(const LogicalType& type) {
-  const std::string kind =
-      std::string("timestamp[") + UnitName(type.unit) + (type.is_utc ? ", UTC]" : "]");
-  return {kind, "int64", {Stored::kInt64, 8, 0, Nanoseconds(type.unit)}};
+  const auto& [unit, nanoseconds] = UnitOf(type);
+  return {"timestamp[" + std::string(unit) + (type.is_utc ? ", UTC]" : "]"),
+          "int64",
+          {Stored::kInt64, 8, 0, nanoseconds}};
 }
 
 ValueType DescribeDecimal(const SchemaLeaf& leaf) {

@@ -18,6 +18,16 @@ class ThriftCompactReader {
   // Thrown for bytes that the protocol does not allow, or for another type than
   // requested.
   class Malformed : public Failure {};
+  // Calls `read`, and returns whether it met no Failure.
+  template <typename Read>
+  static bool IsSound(Read read) {
+    try {
+      read();
+      return true;
+    } catch (const Failure&) {
+      return false;
+    }
+  }
 
   explicit ThriftCompactReader(std::span<const uint8_t> bytes)
       : next_(bytes.data()), end_(bytes.data() + bytes.size()) {}
@@ -62,6 +72,15 @@ class ThriftCompactReader {
   template <typename Number>
   auto I64(int64_t id, Number* out) {
     return At(id, [this, out](int type) { *out = ReadI64(type); });
+  }
+
+  auto Binary(int64_t id, std::string_view* out) {
+    return At(id, [this, out](int type) { *out = ReadBinary(type); });
+  }
+  // A list, whose elements `on_element(type)` reads or skips.
+  template <typename OnElement>
+  auto List(int64_t id, OnElement on_element) {
+    return At(id, [this, on_element](int type) { ReadList(type, on_element); });
   }
 
   // Reads the value of a struct field as the field of that id says, or skips it.

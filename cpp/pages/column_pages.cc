@@ -94,12 +94,19 @@ const PageHeader* ColumnPages::NextDecrypted() {
   return &header_;
 }
 
+// The page that begins at next_offset_ and has the header at hand is the present one.
+void ColumnPages::EnterPage() {
+  const ByteRange page{next_offset_, header_.header_bytes + header_.compressed_bytes};
+  page_offset_ = page.offset;
+  next_offset_ = page.end();
+  indexed_.Enter(page);
+}
+
 const PageHeader* ColumnPages::Next(int64_t num_skipped) {
   if (decrypted_) return NextDecrypted();
   if (next_page_.offset == next_offset_) {
     header_ = next_page_.header;
-    page_offset_ = next_offset_;
-    next_offset_ += header_.header_bytes + header_.compressed_bytes;
+    EnterPage();
     return &header_;
   }
   constexpr int64_t kMaxHeaderBytes = int64_t{16} << 20;
@@ -120,8 +127,7 @@ const PageHeader* ColumnPages::Next(int64_t num_skipped) {
       throw CorruptFile("page header does not end within the column chunk");
     }
   }
-  page_offset_ = next_offset_;
-  next_offset_ += header_.header_bytes + header_.compressed_bytes;
+  EnterPage();
   if (next_offset_ > chunk_.range.end()) {
     throw CorruptFile("page claims more bytes than its column chunk has left: " +
                       std::to_string(header_.compressed_bytes) + ", " +

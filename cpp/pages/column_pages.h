@@ -59,25 +59,9 @@ class ColumnPages {
   // Makes Next continue at the page with `row`, if an offset index tells of it and it
   // comes after the next page. Returns the first row of that page; else nothing.
   std::optional<int64_t> SeekRow(int64_t row);
-  // Returns an error if an offset index tells of another page, or of other rows than
-  // these: `first_row` of the data page that Next returned last, and `num_rows` unless it
-  // is -1. A file may be read in parts that begin at pages of the index, so that only
-  // this finds a page with too few rows or too many.
-  IndexedPages::Contradiction CheckRows(int64_t first_row, int64_t num_rows) const {
-    return indexed_.Check(page_offset_, next_offset_, first_row, num_rows);
-  }
-  // The same for the row after the page.
-  IndexedPages::Contradiction CheckEndRow(int64_t end_row) const {
-    return indexed_.CheckEndRow(page_offset_, end_row);
-  }
-  // The same for a row up to which the page was read.
-  IndexedPages::Contradiction CheckRowWithin(int64_t row) const {
-    return indexed_.CheckRowWithin(page_offset_, row);
-  }
-  // True if an offset index tells that the task reads no row after that page, though
-  // there are some.
-  bool TaskEndsInPage() const { return indexed_.TaskEndsIn(page_offset_); }
-  // The offset index, which the pages may contradict.
+  // The offset index, which the pages may contradict. A file may be read in parts that
+  // begin at pages of the index, so that only its checks find a page with too few rows or
+  // too many.
   IndexedPages& indexed() { return indexed_; }
 
   // The content of the page that Next returned last. Data pages stay valid until Next or
@@ -99,6 +83,7 @@ class ColumnPages {
   };
 
   const PageHeader* NextDecrypted();
+  void EnterPage();
   std::span<const uint8_t> ReadBody();
   bool StaysInFile() const;
   PageParts ReadInFile();

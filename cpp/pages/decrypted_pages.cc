@@ -5,37 +5,6 @@
 #include "bridge/loaded_library.h"
 
 namespace torchparquet {
-namespace {
-
-PageHeader::Kind KindOf(DecryptedPage::Kind kind) {
-  switch (kind) {
-    case DecryptedPage::Kind::kData:
-      return PageHeader::Kind::kData;
-    case DecryptedPage::Kind::kDataV2:
-      return PageHeader::Kind::kDataV2;
-    case DecryptedPage::Kind::kDictionary:
-      return PageHeader::Kind::kDictionary;
-    case DecryptedPage::Kind::kOther:
-      break;
-  }
-  return PageHeader::Kind::kOther;
-}
-
-PageHeader HeaderOf(const DecryptedPage& page) {
-  PageHeader header;
-  header.kind = KindOf(page.kind);
-  header.compressed_bytes = header.uncompressed_bytes = std::ssize(page.body);
-  header.is_compressed = false;
-  header.num_values = page.num_values;
-  header.encoding = page.encoding;
-  header.definition_level_encoding = page.definition_level_encoding;
-  header.repetition_level_encoding = page.repetition_level_encoding;
-  header.definition_level_bytes = page.definition_level_bytes;
-  header.repetition_level_bytes = page.repetition_level_bytes;
-  return header;
-}
-
-}  // namespace
 
 DecryptedPages::DecryptedPages(const ParquetFile& file, int64_t row_group, int column)
     : file_(file),
@@ -48,7 +17,7 @@ std::optional<PageHeader> DecryptedPages::Next() {
   if (!page_) return std::nullopt;
   ++num_read_;
   largest_bytes_ = std::max<int64_t>(largest_bytes_, std::ssize(page_->body));
-  return HeaderOf(*page_);
+  return page_->header;
 }
 
 void DecryptedPages::Seek(int64_t number) {

@@ -105,45 +105,44 @@ int64_t IndexedPages::WantedEnd(int64_t page, int64_t end) const {
   return std::min(end, index_->bytes(last).end());
 }
 
-bool IndexedPages::TaskEndsIn(int64_t page) const {
-  if (index_ == nullptr || task_rows_.end == group_rows_) return false;
-  const auto found = index_->PageAt(page);
-  return found && task_rows_.end <= index_->end_row(*found);
+std::optional<size_t> IndexedPages::PageAtHand() const {
+  return index_ == nullptr ? std::nullopt : index_->PageAt(page_.offset);
 }
 
-IndexedPages::Contradiction IndexedPages::Check(int64_t page, int64_t next,
-                                                int64_t first_row,
-                                                int64_t num_rows) const {
+bool IndexedPages::TaskEndsInPage() const {
+  const auto found = PageAtHand();
+  return found && task_rows_.end < group_rows_ &&
+         task_rows_.end <= index_->end_row(*found);
+}
+
+IndexedPages::Contradiction IndexedPages::CheckRows(int64_t first_row,
+                                                    int64_t num_rows) const {
   if (index_ == nullptr) return std::nullopt;
-  const auto found = index_->PageAt(page);
+  const auto found = PageAtHand();
   if (!found) {
-    return CorruptFile(kWayOut + ("no page at offset " + std::to_string(page)));
+    return CorruptFile(kWayOut + ("no page at offset " + std::to_string(page_.offset)));
   }
   const int64_t told_next = index_->bytes(*found).end();
-  if (told_next != next) {
-    return CorruptFile(kWayOut + ("page at offset " + std::to_string(page)) +
+  if (told_next != page_.end()) {
+    return CorruptFile(kWayOut + ("page at offset " + std::to_string(page_.offset)) +
                        ", next one at " + std::to_string(told_next) + ", found at " +
-                       std::to_string(next));
+                       std::to_string(page_.end()));
   }
   const int64_t told_row = index_->first_row(*found);
-  if (told_row != first_row) return OtherRows(page, told_row, first_row);
-  if (num_rows < 0) return std::nullopt;
-  return CheckEndRow(page, first_row + num_rows);
+  if (told_row != first_row) return OtherRows(page_.offset, told_row, first_row);
+  return num_rows < 0 ? std::nullopt : CheckEndRow(first_row + num_rows);
 }
 
-IndexedPages::Contradiction IndexedPages::CheckEndRow(int64_t page, int64_t row) const {
-  if (index_ == nullptr) return std::nullopt;
-  const auto found = index_->PageAt(page);
+IndexedPages::Contradiction IndexedPages::CheckEndRow(int64_t row) const {
+  const auto found = PageAtHand();
   if (!found || index_->end_row(*found) == row) return std::nullopt;
-  return OtherRows(page, index_->end_row(*found), row);
+  return OtherRows(page_.offset, index_->end_row(*found), row);
 }
 
-IndexedPages::Contradiction IndexedPages::CheckRowWithin(int64_t page,
-                                                         int64_t row) const {
-  if (index_ == nullptr) return std::nullopt;
-  const auto found = index_->PageAt(page);
+IndexedPages::Contradiction IndexedPages::CheckRowWithin(int64_t row) const {
+  const auto found = PageAtHand();
   if (!found || row <= index_->end_row(*found)) return std::nullopt;
-  return OtherRows(page, index_->end_row(*found), row);
+  return OtherRows(page_.offset, index_->end_row(*found), row);
 }
 
 std::optional<int64_t> IndexedPages::FirstRow(int64_t page) const {

@@ -49,20 +49,20 @@ class IndexedPages {
   // The end of what to read ahead, from the page to `end`: no page is in it that the task
   // does not want, since that may not have been fetched.
   int64_t WantedEnd(int64_t page, int64_t end) const;
-  // True if the task reads no row after the page, though there are some.
-  bool TaskEndsIn(int64_t page) const;
+  // From now on the page at hand is this one, header included.
+  void Enter(const ByteRange& page) { page_ = page; }
+  // True if the task reads no row after the page at hand, though there are some.
+  bool TaskEndsInPage() const;
 
-  // These return an Error(kCorruptFile) if the index tells otherwise.
+  // These return an Error(kCorruptFile) if the index tells otherwise of the page at hand.
   using Contradiction = std::optional<Error>;
 
-  // The page is followed by one at `next`. It begins with `first_row`, and has `num_rows`
-  // unless that is -1.
-  Contradiction Check(int64_t page, int64_t next, int64_t first_row,
-                      int64_t num_rows) const;
-  // `row` comes after the page.
-  Contradiction CheckEndRow(int64_t page, int64_t row) const;
-  // The page has the rows before `row`.
-  Contradiction CheckRowWithin(int64_t page, int64_t row) const;
+  // It ends where it does, begins with `first_row`, and has `num_rows` unless that is -1.
+  Contradiction CheckRows(int64_t first_row, int64_t num_rows) const;
+  // `row` comes after it.
+  Contradiction CheckEndRow(int64_t row) const;
+  // It has the rows before `row`.
+  Contradiction CheckRowWithin(int64_t row) const;
   // The first row of the page, and nothing if the index does not tell of the page.
   std::optional<int64_t> FirstRow(int64_t page) const;
   size_t num_pages() const { return index_->num_pages(); }
@@ -71,7 +71,7 @@ class IndexedPages {
 
  private:
   bool HasWantedRow(size_t page) const;
-
+  std::optional<size_t> PageAtHand() const;
   std::shared_ptr<const OffsetIndex> ReadIndex() const;
 
   const ParquetFile& file_;
@@ -83,6 +83,7 @@ class IndexedPages {
   bool has_looked_ = false;                   // for the index
   std::shared_ptr<const OffsetIndex> index_;  // null before, and without one
   RowRun task_rows_;
+  ByteRange page_;  // at hand
 };
 
 }  // namespace torchparquet

@@ -169,7 +169,7 @@ void ParallelReader::Claim(int64_t number, int64_t position) {
   ReaderState& state = *state_;
   Claims* claims = state.spec.claims();
   if (claims == nullptr) {
-    throw Error(ErrorKind::kInvalidArgument, "the share of the reader is not claimed");
+    throw InvalidArgument("the share of the reader is not claimed");
   }
   const Chunk chunk = state.spec.share.order->At(position);
   {

@@ -1,5 +1,3 @@
-#include "bridge/arrow/arrow_file.h"
-
 #include <arrow/buffer.h>
 #include <arrow/io/interfaces.h>
 #include <arrow/result.h>
@@ -16,10 +14,8 @@
 #include <string>
 #include <utility>
 
-#include "bridge/arrow/codecs.h"
 #include "bridge/arrow/guard.h"
-#include "bridge/arrow/remembered_keys.h"
-#include "bridge/arrow/schema_leaves.h"
+#include "bridge/arrow/parts.h"
 
 namespace torchparquet::bridge {
 namespace {
@@ -155,32 +151,33 @@ class Chunks : public ArrowChunks {
 
 DecryptedPage PageOf(const parquet::Page& page) {
   DecryptedPage plain{.body = {page.data(), static_cast<size_t>(page.size())}};
+  PageHeader& header = plain.header;
+  header.compressed_bytes = header.uncompressed_bytes = page.size();
+  header.is_compressed = false;
+  const auto describe = [&](PageHeader::Kind kind, const auto& values) {
+    header.kind = kind;
+    header.num_values = values.num_values();
+    header.encoding = values.encoding();
+  };
   switch (page.type()) {
     case parquet::PageType::DATA_PAGE: {
       const auto& data = static_cast<const parquet::DataPageV1&>(page);
-      plain.kind = DecryptedPage::Kind::kData;
-      plain.num_values = data.num_values();
-      plain.encoding = data.encoding();
-      plain.definition_level_encoding = data.definition_level_encoding();
-      plain.repetition_level_encoding = data.repetition_level_encoding();
+      describe(PageHeader::Kind::kData, data);
+      header.definition_level_encoding = data.definition_level_encoding();
+      header.repetition_level_encoding = data.repetition_level_encoding();
       break;
     }
     case parquet::PageType::DATA_PAGE_V2: {
       const auto& data = static_cast<const parquet::DataPageV2&>(page);
-      plain.kind = DecryptedPage::Kind::kDataV2;
-      plain.num_values = data.num_values();
-      plain.encoding = data.encoding();
-      plain.definition_level_bytes = data.definition_levels_byte_length();
-      plain.repetition_level_bytes = data.repetition_levels_byte_length();
+      describe(PageHeader::Kind::kDataV2, data);
+      header.definition_level_bytes = data.definition_levels_byte_length();
+      header.repetition_level_bytes = data.repetition_levels_byte_length();
       break;
     }
-    case parquet::PageType::DICTIONARY_PAGE: {
-      const auto& dictionary = static_cast<const parquet::DictionaryPage&>(page);
-      plain.kind = DecryptedPage::Kind::kDictionary;
-      plain.num_values = dictionary.num_values();
-      plain.encoding = dictionary.encoding();
+    case parquet::PageType::DICTIONARY_PAGE:
+      describe(PageHeader::Kind::kDictionary,
+               static_cast<const parquet::DictionaryPage&>(page));
       break;
-    }
     default:
       break;
   }

@@ -1,5 +1,3 @@
-#include "bridge/arrow/codecs.h"
-
 #include <arrow/result.h>
 #include <arrow/util/compression.h>
 #include <parquet/types.h>
@@ -7,6 +5,7 @@
 #include <utility>
 
 #include "bridge/arrow/guard.h"
+#include "bridge/arrow/parts.h"
 
 namespace torchparquet::bridge {
 namespace {

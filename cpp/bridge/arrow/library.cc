@@ -2,10 +2,8 @@
 
 #include <string_view>
 
-#include "bridge/arrow/arrow_file.h"
-#include "bridge/arrow/codecs.h"
 #include "bridge/arrow/guard.h"
-#include "bridge/arrow/remembered_keys.h"
+#include "bridge/arrow/parts.h"
 #include "bridge/arrow_library.h"
 
 #define TORCHPARQUET_TEXT(value) #value

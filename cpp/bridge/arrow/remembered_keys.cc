@@ -1,5 +1,3 @@
-#include "bridge/arrow/remembered_keys.h"
-
 #include <arrow/util/secure_string.h>
 #include <parquet/encryption/encryption.h>
 #include <parquet/exception.h>
@@ -10,6 +8,8 @@
 #include <string>
 #include <unordered_map>
 #include <vector>
+
+#include "bridge/arrow/parts.h"
 
 namespace torchparquet::bridge {
 namespace {

@@ -1,9 +1,9 @@
-#include "bridge/arrow/schema_leaves.h"
-
 #include <parquet/schema.h>
 #include <parquet/types.h>
 
 #include <algorithm>
+
+#include "bridge/arrow/parts.h"
 
 namespace torchparquet::bridge {
 namespace {

@@ -76,7 +76,7 @@ class NoByteArrays : public kernels::ByteArrayReader {
  public:
   void Read(int64_t num_values, uint32_t*, ByteSink*) override { Skip(num_values); }
   void Skip(int64_t num_values) override {
-    if (num_values > 0) throw CorruptFile("page holds fewer values than its header says");
+    if (num_values > 0) throw TooFewValues();
   }
 };
 

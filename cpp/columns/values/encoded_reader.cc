@@ -3,7 +3,6 @@
 #include <string>
 
 #include "base/errors.h"
-#include "bridge/format.h"
 #include "kernels/encodings/byte_stream_split.h"
 #include "kernels/encodings/delta_binary_packed.h"
 #include "kernels/encodings/delta_byte_array.h"
@@ -14,10 +13,11 @@
 namespace torchparquet {
 namespace {
 
-template <typename T>
-class DeltaReader : public StoredReader {
+// The values of a kernel that writes numbers of type T.
+template <typename Kernel, typename T>
+class KernelReader : public StoredReader {
  public:
-  explicit DeltaReader(std::span<const uint8_t> bytes) : values_(bytes) {}
+  explicit KernelReader(std::span<const uint8_t> bytes) : values_(bytes) {}
 
   void Read(uint8_t* out, int64_t num_values) override {
     // Outputs and blocks are raw storage, aligned for every number.
@@ -26,19 +26,11 @@ class DeltaReader : public StoredReader {
   void Skip(int64_t num_values) override { values_.Skip(num_values); }
 
  private:
-  kernels::DeltaBinaryPackedReader<T> values_;
+  Kernel values_;
 };
 
-class RleBoolStoredReader : public StoredReader {
- public:
-  explicit RleBoolStoredReader(std::span<const uint8_t> bytes) : values_(bytes) {}
-
-  void Read(uint8_t* out, int64_t num_values) override { values_.Read(out, num_values); }
-  void Skip(int64_t num_values) override { values_.Skip(num_values); }
-
- private:
-  kernels::RleBoolReader values_;
-};
+template <typename T>
+using DeltaReader = KernelReader<kernels::DeltaBinaryPackedReader<T>, T>;
 
 class ByteStreamSplitReader : public StoredReader {
  public:
@@ -69,7 +61,7 @@ class ByteStreamSplitReader : public StoredReader {
  private:
   int64_t Take(int64_t num_values) {
     if (num_values > num_values_ - position_) {
-      throw CorruptFile("page holds fewer values than its header says");
+      throw TooFewValues();
     }
     const int64_t begin = position_;
     position_ += num_values;
@@ -84,19 +76,28 @@ class ByteStreamSplitReader : public StoredReader {
 
 }  // namespace
 
-std::unique_ptr<StoredReader> OpenEncodedReader(KernelEncoding encoding,
-                                                std::span<const uint8_t> bytes,
-                                                int64_t value_bytes) {
+std::unique_ptr<StoredReader> OpenNumberReader(PhysicalType physical, int encoding,
+                                               std::span<const uint8_t> bytes,
+                                               int64_t value_bytes) {
+  const bool is_integer =
+      physical == PhysicalType::kInt32 || physical == PhysicalType::kInt64;
   switch (encoding) {
-    case KernelEncoding::kDeltaBinaryPacked:
+    case Encoding::kDeltaBinaryPacked:
+      if (!is_integer) return nullptr;
       if (value_bytes == 4) return std::make_unique<DeltaReader<uint32_t>>(bytes);
       return std::make_unique<DeltaReader<uint64_t>>(bytes);
-    case KernelEncoding::kByteStreamSplit:
+    case Encoding::kByteStreamSplit:
+      if (!is_integer && physical != PhysicalType::kFloat &&
+          physical != PhysicalType::kDouble && physical != PhysicalType::kFixedBytes) {
+        return nullptr;
+      }
       return std::make_unique<ByteStreamSplitReader>(bytes, value_bytes);
-    case KernelEncoding::kRleBool:
-      break;
+    case Encoding::kRle:
+      if (physical != PhysicalType::kBoolean) return nullptr;
+      return std::make_unique<KernelReader<kernels::RleBoolReader, uint8_t>>(bytes);
+    default:
+      return nullptr;
   }
-  return std::make_unique<RleBoolStoredReader>(bytes);
 }
 
 std::unique_ptr<kernels::ByteArrayReader> OpenByteArrayReader(

@@ -63,7 +63,7 @@ class FileByteArrayReader : public kernels::ByteArrayReader {
   // is no longer than a piece of the file, the piece that it begins is read.
   Whole WholeIn(int64_t max_values, int64_t piece_bytes) {
     if (kLengthBytes > end_ - next_) {
-      throw CorruptFile("page holds fewer values than its header says");
+      throw TooFewValues();
     }
     const int64_t ahead_end = std::min(next_ + piece_bytes, end_);
     std::memcpy(&length_, file_->View({next_, kLengthBytes}, ahead_end).data(),

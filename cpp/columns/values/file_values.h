@@ -39,7 +39,7 @@ class FilePlainReader : public ValueReader<T> {
   ByteRange Take(int64_t num_values) {
     const ByteRange taken{left_.offset, num_values * conversion_.stored_bytes()};
     if (taken.num_bytes > left_.num_bytes) {
-      throw CorruptFile("page holds fewer values than its header says");
+      throw TooFewValues();
     }
     left_ = {taken.end(), left_.num_bytes - taken.num_bytes};
     return taken;

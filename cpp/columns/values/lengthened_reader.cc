@@ -1,11 +1,10 @@
-#include "columns/values/lengthened_reader.h"
-
 #include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
 
 #include "base/errors.h"
+#include "columns/values/encoded_reader.h"
 #include "kernels/byte_sink.h"
 
 namespace torchparquet {

@@ -1,6 +1,5 @@
 #include "columns/values/page_values.h"
 
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -9,32 +8,9 @@
 #include "columns/values/encoded_reader.h"
 #include "columns/values/file_values.h"
 #include "columns/values/fixed_bytes_dictionary.h"
-#include "columns/values/lengthened_reader.h"
 
 namespace torchparquet {
 namespace {
-
-// The kernel for pages of that encoding, if there is one that the type can have.
-std::optional<KernelEncoding> KernelFor(PhysicalType physical, int encoding) {
-  const bool is_integer =
-      physical == PhysicalType::kInt32 || physical == PhysicalType::kInt64;
-  const bool is_float =
-      physical == PhysicalType::kFloat || physical == PhysicalType::kDouble;
-  const bool is_fixed = physical == PhysicalType::kFixedBytes;
-  switch (encoding) {
-    case Encoding::kDeltaBinaryPacked:
-      if (is_integer) return KernelEncoding::kDeltaBinaryPacked;
-      return std::nullopt;
-    case Encoding::kByteStreamSplit:
-      if (is_integer || is_float || is_fixed) return KernelEncoding::kByteStreamSplit;
-      return std::nullopt;
-    case Encoding::kRle:
-      if (physical == PhysicalType::kBoolean) return KernelEncoding::kRleBool;
-      return std::nullopt;
-    default:
-      return std::nullopt;
-  }
-}
 
 template <typename Out>
 class FixedSizeValues : public PageValues<Out> {
@@ -103,9 +79,9 @@ class FixedSizeValues : public PageValues<Out> {
       }
       return std::make_unique<DictionaryValueReader<Out>>(bytes, &dictionary_);
     }
-    if (const auto kernel = KernelFor(physical_, encoding)) {
-      return std::make_unique<ConvertingReader<Out>>(
-          OpenEncodedReader(*kernel, bytes, conversion_.stored_bytes()), conversion_);
+    if (auto numbers =
+            OpenNumberReader(physical_, encoding, bytes, conversion_.stored_bytes())) {
+      return std::make_unique<ConvertingReader<Out>>(std::move(numbers), conversion_);
     }
     return OpenLengthened(bytes, header.num_values, encoding);
   }
@@ -168,17 +144,13 @@ std::unique_ptr<PageValues<Out>> MakePageValues(PhysicalType physical,
   return std::make_unique<FixedSizeValues<Out>>(physical, conversion, buffers);
 }
 
-template std::unique_ptr<PageValues<uint8_t>> MakePageValues(PhysicalType,
-                                                             const kernels::Conversion&,
-                                                             ColumnBuffers*);
-template std::unique_ptr<PageValues<uint16_t>> MakePageValues(PhysicalType,
-                                                              const kernels::Conversion&,
-                                                              ColumnBuffers*);
-template std::unique_ptr<PageValues<uint32_t>> MakePageValues(PhysicalType,
-                                                              const kernels::Conversion&,
-                                                              ColumnBuffers*);
-template std::unique_ptr<PageValues<uint64_t>> MakePageValues(PhysicalType,
-                                                              const kernels::Conversion&,
-                                                              ColumnBuffers*);
+#define TORCHPARQUET_INSTANTIATE(Out)                       \
+  template std::unique_ptr<PageValues<Out>> MakePageValues( \
+      PhysicalType, const kernels::Conversion&, ColumnBuffers*)
+TORCHPARQUET_INSTANTIATE(uint8_t);
+TORCHPARQUET_INSTANTIATE(uint16_t);
+TORCHPARQUET_INSTANTIATE(uint32_t);
+TORCHPARQUET_INSTANTIATE(uint64_t);
+#undef TORCHPARQUET_INSTANTIATE
 
 }  // namespace torchparquet

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include "base/errors.h"
@@ -43,26 +44,28 @@ class SegmentWriter {
     WriteAll(reader, num_rows, /*validity=*/1);
   }
 
-  // Writes nulls. Under kError, throws Error(kNullValue) that names `first_row`.
-  void WriteNulls(int64_t num_rows, int64_t first_row) {
-    if (target_.nulls == NullPolicy::kError) {
+  // Writes the same item to all cells, or nulls if `bits` is empty. For nulls under
+  // kError, throws Error(kNullValue) that names `first_row`.
+  void WriteConstant(std::optional<uint64_t> bits, int64_t num_rows, int64_t first_row) {
+    if (!bits && target_.nulls == NullPolicy::kError) {
       throw NullError(selection_ == nullptr ? first_row : selection_->RowAt(first_row));
     }
-    Fill fill(fill_, target_.cell_items);
-    WriteAll(fill, num_rows, /*validity=*/0);
+    Constant constant(static_cast<T>(bits.value_or(target_.fill_bits)),
+                      target_.cell_items);
+    WriteAll(constant, num_rows, /*validity=*/bits.has_value());
   }
 
  private:
-  class Fill : public ValueReader<T> {
+  class Constant : public ValueReader<T> {
    public:
-    Fill(T value, int64_t cell_items) : value_(value), cell_items_(cell_items) {}
+    Constant(T item, int64_t cell_items) : item_(item), cell_items_(cell_items) {}
     void Read(T* out, int64_t num_values) override {
-      std::fill_n(out, num_values * cell_items_, value_);
+      std::fill_n(out, num_values * cell_items_, item_);
     }
     void Skip(int64_t) override {}
 
    private:
-    const T value_;
+    const T item_;
     const int64_t cell_items_;
   };
 

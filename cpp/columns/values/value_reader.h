@@ -77,7 +77,7 @@ class PlainReader : public ValueReader<T> {
   const uint8_t* Take(int64_t num_values) {
     const auto num_bytes = static_cast<size_t>(num_values * conversion_.stored_bytes());
     if (num_bytes > bytes_.size()) {
-      throw CorruptFile("page holds fewer values than its header says");
+      throw TooFewValues();
     }
     const uint8_t* data = bytes_.data();
     bytes_ = bytes_.subspan(num_bytes);
@@ -106,7 +106,7 @@ class PlainBoolReader : public StoredReader {
  private:
   void CheckAvailable(int64_t num_values) const {
     if (position_ + num_values > static_cast<int64_t>(bytes_.size()) * 8) {
-      throw CorruptFile("page holds fewer values than its header says");
+      throw TooFewValues();
     }
   }
 

@@ -100,8 +100,8 @@ Vocabulary::Vocabulary(std::vector<std::string> words, int64_t unknown_code)
   codes_.reserve(words_.size());
   for (size_t i = 0; i < words_.size(); ++i) {
     if (!codes_.emplace(words_[i], static_cast<int64_t>(i)).second) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "a vocabulary must not repeat a word: " + Printable(words_[i]));
+      throw InvalidArgument("a vocabulary must not repeat a word: " +
+                            Printable(words_[i]));
     }
   }
 }
@@ -113,13 +113,13 @@ std::unique_ptr<PageValues<Out>> MakeCodeValues(
   return std::make_unique<CodeValues<Out>>(std::move(vocabulary), max_bytes, buffers);
 }
 
-template std::unique_ptr<PageValues<uint8_t>> MakeCodeValues(
-    std::shared_ptr<const Vocabulary>, int64_t, ColumnBuffers*);
-template std::unique_ptr<PageValues<uint16_t>> MakeCodeValues(
-    std::shared_ptr<const Vocabulary>, int64_t, ColumnBuffers*);
-template std::unique_ptr<PageValues<uint32_t>> MakeCodeValues(
-    std::shared_ptr<const Vocabulary>, int64_t, ColumnBuffers*);
-template std::unique_ptr<PageValues<uint64_t>> MakeCodeValues(
-    std::shared_ptr<const Vocabulary>, int64_t, ColumnBuffers*);
+#define TORCHPARQUET_INSTANTIATE(Out)                       \
+  template std::unique_ptr<PageValues<Out>> MakeCodeValues( \
+      std::shared_ptr<const Vocabulary>, int64_t, ColumnBuffers*)
+TORCHPARQUET_INSTANTIATE(uint8_t);
+TORCHPARQUET_INSTANTIATE(uint16_t);
+TORCHPARQUET_INSTANTIATE(uint32_t);
+TORCHPARQUET_INSTANTIATE(uint64_t);
+#undef TORCHPARQUET_INSTANTIATE
 
 }  // namespace torchparquet

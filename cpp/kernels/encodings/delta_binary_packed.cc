@@ -124,7 +124,7 @@ void DeltaBinaryPackedReader<T>::NextMiniblock() {
 template <typename T>
 void DeltaBinaryPackedReader<T>::Read(T* out, int64_t num_values) {
   if (num_values > values_left_) {
-    throw CorruptFile("page holds fewer values than its header says");
+    throw TooFewValues();
   }
   values_left_ -= num_values;
   T* const end = out + num_values;
@@ -144,7 +144,7 @@ void DeltaBinaryPackedReader<T>::Read(T* out, int64_t num_values) {
 template <typename T>
 void DeltaBinaryPackedReader<T>::Skip(int64_t num_values) {
   if (num_values > values_left_) {
-    throw CorruptFile("page holds fewer values than its header says");
+    throw TooFewValues();
   }
   std::array<T, 256> block;
   while (num_values > 0) {

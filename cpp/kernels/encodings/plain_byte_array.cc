@@ -19,7 +19,7 @@ constexpr size_t kShortBytes = 64;
 uint32_t PlainByteArrayReader::TakeValue() {
   uint32_t length;
   if (bytes_.size() < kLengthBytes) {
-    throw CorruptFile("page holds fewer values than its header says");
+    throw TooFewValues();
   }
   std::memcpy(&length, bytes_.data(), kLengthBytes);
   if (length > bytes_.size() - kLengthBytes) {

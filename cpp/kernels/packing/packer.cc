@@ -24,12 +24,11 @@ struct Piece {
 
 Packer::Packer(const Packing& packing) : packing_(packing) {
   if (packing.length < 1 || packing.window_documents < 1) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "sequences and windows have a length of at least 1");
+    throw InvalidArgument("sequences and windows have a length of at least 1");
   }
   if (packing.multiple_of < 1 || packing.length % packing.multiple_of != 0) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "sequences have a multiple of the tokens that documents are padded to");
+    throw InvalidArgument(
+        "sequences have a multiple of the tokens that documents are padded to");
   }
 }
 

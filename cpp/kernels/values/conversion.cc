@@ -133,23 +133,24 @@ void ConvertBool(const StoredType&, const uint8_t* in, int64_t num_values, uint8
   for (int64_t i = 0; i < num_values; ++i) Store(Cast<Out>(in[i]), i, out);
 }
 
+template <typename Value>
+auto LoadFloat(const uint8_t* in) {
+  if constexpr (std::is_same_v<Value, Half>) {
+    return FloatOfFloat16(Load<uint16_t>(in));
+  } else {
+    return Load<Value>(in);
+  }
+}
+
 template <typename Value, typename Out>
 void ConvertFloat(const StoredType&, const uint8_t* in, int64_t num_values,
                   uint8_t* out) {
   if constexpr (std::is_same_v<Value, float> && std::is_same_v<Out, Half>) {
     return Float16s(in, num_values, out);
   }
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(Value));
   for (int64_t i = 0; i < num_values; ++i) {
-    Store(ToFloat<Out>(Load<Value>(in + i * static_cast<int64_t>(sizeof(Value)))), i,
-          out);
-  }
-}
-
-template <typename Out>
-void ConvertFloat16(const StoredType&, const uint8_t* in, int64_t num_values,
-                    uint8_t* out) {
-  for (int64_t i = 0; i < num_values; ++i) {
-    Store(ToFloat<Out>(FloatOfFloat16(Load<uint16_t>(in + 2 * i))), i, out);
+    Store(ToFloat<Out>(LoadFloat<Value>(in + i * kBytes)), i, out);
   }
 }
 
@@ -183,14 +184,26 @@ void ConvertInt96(const StoredType&, const uint8_t* in, int64_t num_values,
   }
 }
 
+Int128 LoadBigEndian(const uint8_t* in, int32_t num_bytes) {
+  // The sign of the first byte fills the bytes that are not stored.
+  auto value = static_cast<UInt128>(static_cast<Int128>(static_cast<int8_t>(in[0])));
+  for (int32_t i = 1; i < num_bytes; ++i) value = value << 8 | in[i];
+  return static_cast<Int128>(value);
+}
+
+// A time, or a decimal without its scale.
 template <Stored kStored>
-Int128 LoadTime(const uint8_t* in, int64_t index) {
-  if constexpr (kStored == Stored::kInt32) {
-    return Load<int32_t>(in + 4 * index);
-  } else if constexpr (kStored == Stored::kInt64) {
-    return Load<int64_t>(in + 8 * index);
+Int128 LoadWide(const uint8_t* in, int32_t num_bytes) {
+  if constexpr (kStored == Stored::kInt32 || kStored == Stored::kDecimal32) {
+    return Load<int32_t>(in);
+  } else if constexpr (kStored == Stored::kInt64 || kStored == Stored::kDecimal64) {
+    return Load<int64_t>(in);
+  } else if constexpr (kStored == Stored::kInt96) {
+    return Int96Nanoseconds(in);
+  } else if constexpr (kStored == Stored::kDecimalBytes) {
+    return LoadBigEndian(in, num_bytes);
   } else {
-    return Int96Nanoseconds(in + 12 * index);
+    return Load<Int128>(in);
   }
 }
 
@@ -201,7 +214,8 @@ void ConvertTime(const StoredType& type, const uint8_t* in, int64_t num_values,
   const Int128 factor = std::max<int64_t>(type.nanoseconds / type.unit_nanoseconds, 1);
   const Int128 divisor = std::max<int64_t>(type.unit_nanoseconds / type.nanoseconds, 1);
   for (int64_t i = 0; i < num_values; ++i) {
-    const Int128 value = LoadTime<kStored>(in, i) * factor;
+    const Int128 value =
+        LoadWide<kStored>(in + i * type.num_bytes, type.num_bytes) * factor;
     if constexpr (kIsFloat<Out>) {
       // A remainder below the divisor, at most a day, is exact.
       const Int128 quotient = value / divisor;
@@ -226,48 +240,11 @@ void ConvertTime(const StoredType& type, const uint8_t* in, int64_t num_values,
   }
 }
 
-// The function for a form of times and an output type, or null if there is none.
-template <typename Out>
-constexpr auto TimeFunctionFor(Stored stored) {
-  using Function = void (*)(const StoredType&, const uint8_t*, int64_t, uint8_t*);
-  switch (stored) {
-    case Stored::kInt32:
-      return Function{&ConvertTime<Stored::kInt32, Out>};
-    case Stored::kInt64:
-      return Function{&ConvertTime<Stored::kInt64, Out>};
-    case Stored::kInt96:
-      return Function{&ConvertTime<Stored::kInt96, Out>};
-    default:
-      return Function{nullptr};
-  }
-}
-
-Int128 LoadBigEndian(const uint8_t* in, int32_t num_bytes) {
-  // The sign of the first byte fills the bytes that are not stored.
-  auto value = static_cast<UInt128>(static_cast<Int128>(static_cast<int8_t>(in[0])));
-  for (int32_t i = 1; i < num_bytes; ++i) value = value << 8 | in[i];
-  return static_cast<Int128>(value);
-}
-
-template <Stored kStored>
-Int128 LoadUnscaled(const uint8_t* in, int32_t num_bytes) {
-  if constexpr (kStored == Stored::kDecimal32) {
-    return Load<int32_t>(in);
-  } else if constexpr (kStored == Stored::kDecimal64) {
-    return Load<int64_t>(in);
-  } else if constexpr (kStored == Stored::kDecimalBytes) {
-    return LoadBigEndian(in, num_bytes);
-  } else {
-    return Load<Int128>(in);
-  }
-}
-
 template <Stored kStored, typename Out>
 void ConvertDecimal(const StoredType& type, const uint8_t* in, int64_t num_values,
                     uint8_t* out) {
   for (int64_t i = 0; i < num_values; ++i) {
-    const Int128 unscaled =
-        LoadUnscaled<kStored>(in + i * type.num_bytes, type.num_bytes);
+    const Int128 unscaled = LoadWide<kStored>(in + i * type.num_bytes, type.num_bytes);
     if constexpr (kIsFloat<Out>) {
       Store(ToFloat<Out>(NearestDouble(unscaled, type.scale)), i, out);
     } else {
@@ -317,8 +294,9 @@ constexpr bool kIsInteger = kStored >= Stored::kInt8 && kStored <= Stored::kUInt
 // How one stored form becomes one output type. Without a function it does not.
 struct Entry {
   Function function = nullptr;
-  bool is_copy = false;     // the output bytes are the stored bytes
-  bool may_refuse = false;  // checks its values
+  bool is_copy = false;        // the output bytes are the stored bytes
+  bool may_refuse = false;     // checks its values
+  Function in_unit = nullptr;  // of times, in another unit
 };
 
 template <typename Physical, typename Logical, typename Out>
@@ -367,7 +345,7 @@ constexpr Entry EntryFor() {
   } else if constexpr (kStored == Stored::kInt96) {
     return {&ConvertInt96<Out>, false, !kIsFloat<Out>};
   } else if constexpr (kStored == Stored::kFloat16) {
-    return {&ConvertFloat16<Out>, std::is_same_v<Out, Half>, false};
+    return {&ConvertFloat<Half, Out>, std::is_same_v<Out, Half>, false};
   } else if constexpr (kStored == Stored::kFloat32) {
     return {&ConvertFloat<float, Out>, std::is_same_v<Out, float>, false};
   } else if constexpr (kStored == Stored::kFloat64) {
@@ -380,17 +358,29 @@ constexpr Entry EntryFor() {
   }
 }
 
+template <Stored kStored, typename Out>
+constexpr Entry EntryWithUnits() {
+  Entry entry = EntryFor<kStored, Out>();
+  constexpr bool kIsTime =
+      kStored == Stored::kInt32 || kStored == Stored::kInt64 || kStored == Stored::kInt96;
+  if constexpr (kIsTime && (kIsFloat<Out> || std::is_same_v<Out, int64_t>)) {
+    entry.in_unit = &ConvertTime<kStored, Out>;
+  }
+  return entry;
+}
+
 using Row = std::array<Entry, kNumDtypes>;
 
+template <Stored kStored, typename... Outs>
+constexpr Row MakeRowOf() {
+  return {EntryWithUnits<kStored, Outs>()...};
+}
+
+// In the order of Dtype.
 template <Stored kStored>
 constexpr Row MakeRow() {
-  return {EntryFor<kStored, bool>(),     EntryFor<kStored, int8_t>(),
-          EntryFor<kStored, uint8_t>(),  EntryFor<kStored, int16_t>(),
-          EntryFor<kStored, uint16_t>(), EntryFor<kStored, int32_t>(),
-          EntryFor<kStored, uint32_t>(), EntryFor<kStored, int64_t>(),
-          EntryFor<kStored, uint64_t>(), EntryFor<kStored, Half>(),
-          EntryFor<kStored, BHalf>(),    EntryFor<kStored, float>(),
-          EntryFor<kStored, double>()};
+  return MakeRowOf<kStored, bool, int8_t, uint8_t, int16_t, uint16_t, int32_t, uint32_t,
+                   int64_t, uint64_t, Half, BHalf, float, double>();
 }
 
 constexpr int kNumStored = static_cast<int>(Stored::kNull) + 1;
@@ -403,23 +393,6 @@ constexpr auto kTable = MakeTable(std::make_integer_sequence<int, kNumStored>())
 
 constexpr std::array<int64_t, kNumDtypes> kOutBytes = {1, 1, 1, 2, 2, 4, 4,
                                                        8, 8, 2, 2, 4, 8};
-
-Function TimeFunction(Stored stored, Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kInt64:
-      return TimeFunctionFor<int64_t>(stored);
-    case Dtype::kFloat16:
-      return TimeFunctionFor<Half>(stored);
-    case Dtype::kBFloat16:
-      return TimeFunctionFor<BHalf>(stored);
-    case Dtype::kFloat32:
-      return TimeFunctionFor<float>(stored);
-    case Dtype::kFloat64:
-      return TimeFunctionFor<double>(stored);
-    default:
-      return nullptr;
-  }
-}
 
 }  // namespace
 
@@ -489,16 +462,14 @@ std::optional<Conversion> Conversion::Find(const StoredType& type, Dtype dtype,
     return whole;
   }
   const auto column = static_cast<size_t>(dtype);
+  const Entry& entry = kTable[static_cast<size_t>(type.stored)][column];
   if (unit_nanoseconds > 0 && type.stored != Stored::kNull &&
       type.nanoseconds != unit_nanoseconds) {
-    const Function function =
-        type.nanoseconds > 0 ? TimeFunction(type.stored, dtype) : nullptr;
-    if (function == nullptr) return std::nullopt;
+    if (type.nanoseconds == 0 || entry.in_unit == nullptr) return std::nullopt;
     StoredType scaled = type;
     scaled.unit_nanoseconds = unit_nanoseconds;
-    return Conversion(scaled, kOutBytes[column], function, /*may_refuse=*/true);
+    return Conversion(scaled, kOutBytes[column], entry.in_unit, /*may_refuse=*/true);
   }
-  const Entry& entry = kTable[static_cast<size_t>(type.stored)][column];
   if (entry.function == nullptr) return std::nullopt;
   return Conversion(type, kOutBytes[column], entry.is_copy ? nullptr : entry.function,
                     entry.may_refuse);

@@ -60,7 +60,7 @@ uint64_t CountBelow(const std::vector<double>& borders, IsBelow is_below) {
 Transform::Transform(Parts parts) : parts_(std::move(parts)) {
   if (parts_.num_buckets < 0 ||
       (is_hash() && (!parts_.steps.empty() || parts_.borders))) {
-    throw Error(ErrorKind::kInvalidArgument, "a hash takes values as they are stored");
+    throw InvalidArgument("a hash takes values as they are stored");
   }
 }
 

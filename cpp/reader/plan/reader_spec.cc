@@ -15,7 +15,7 @@ void CheckField(const ReaderParts& spec, int64_t field, int64_t element) {
   const auto num_fields = static_cast<int64_t>(spec.fields.size());
   if (field < 0 || field >= num_fields || element < 0 ||
       element >= spec.fields[static_cast<size_t>(field)].width) {
-    throw Error(ErrorKind::kInvalidArgument, "a column's place is outside the fields");
+    throw InvalidArgument("a column's place is outside the fields");
   }
 }
 
@@ -26,34 +26,31 @@ void CheckJaggedFields(const ReaderParts& spec) {
     const auto field = static_cast<size_t>(column.field);
     const int64_t num_offsets = spec.fields[field].num_offsets;
     if (num_offsets != column.request.num_offsets) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "a field and its column differ in their offsets");
+      throw InvalidArgument("a field and its column differ in their offsets");
     }
     if (num_offsets > 0 && (column.request.default_bits || !column.file_bits.empty())) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "rows of different lengths cannot have a number as default");
+      throw InvalidArgument("rows of different lengths cannot have a number as default");
     }
     const ColumnRequest& request = column.request;
     if (request.default_bytes && num_offsets != 1 &&
         !(num_offsets > 0 && request.default_items == 0)) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "only strings and lists of values have a default of bytes");
+      throw InvalidArgument("only strings and lists of values have a default of bytes");
     }
     ++num_columns[field];
   }
   for (size_t i = 0; i < spec.fields.size(); ++i) {
     const FieldSpec& field = spec.fields[i];
     if (field.num_offsets > 0 && num_columns[i] != field.num_jagged()) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "a field of variable length needs one column for each of its width: " +
-                      std::to_string(num_columns[i]));
+      throw InvalidArgument(
+          "a field of variable length needs one column for each of its width: " +
+          std::to_string(num_columns[i]));
     }
     if (field.weighs < 0) continue;
     const auto values = static_cast<size_t>(field.weighs);
     if (!field.is_keyed || values >= spec.fields.size() ||
         !spec.fields[values].is_keyed || spec.fields[values].width != field.width) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "a field of weights and that of their values are keyed alike");
+      throw InvalidArgument(
+          "a field of weights and that of their values are keyed alike");
     }
   }
 }
@@ -64,8 +61,7 @@ void CheckSelection(const ReaderParts& spec, const Chunk& chunk) {
       chunk.selection >= spec.selections->num_row_groups() ||
       (!spec.rows_are_packed &&
        chunk.rows.end() > spec.selections->num_rows(chunk.selection))) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "a chunk of the share has rows that are not selected");
+    throw InvalidArgument("a chunk of the share has rows that are not selected");
   }
 }
 
@@ -74,7 +70,7 @@ void CheckSelection(const ReaderParts& spec, const Chunk& chunk) {
 void CheckChunk(const ReaderParts& spec, const Chunk& chunk) {
   const bool is_outside = chunk.file < 0 || chunk.file >= spec.files->num_files();
   if (is_outside || chunk.rows.begin < 0 || chunk.rows.num_rows < 0) {
-    throw Error(ErrorKind::kInvalidArgument, "a chunk of the share is outside the files");
+    throw InvalidArgument("a chunk of the share is outside the files");
   }
   CheckSelection(spec, chunk);
 }
@@ -88,13 +84,13 @@ void AddLane(ReaderParts* spec, const Share& share) {
     spec->max_chunk_rows = std::max(spec->max_chunk_rows, chunk.rows.num_rows);
   });
   if (spec->has_windows() && share.windows.empty() && num_rows > 0) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "either all shares that are read at once have windows, or none");
+    throw InvalidArgument(
+        "either all shares that are read at once have windows, or none");
   }
   if (!share.windows.empty() &&
       (share.windows[0].order != nullptr) != spec->has_orders()) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "either all windows that are read at once have an order, or none");
+    throw InvalidArgument(
+        "either all windows that are read at once have an order, or none");
   }
   spec->lane_rows.push_back(num_rows);
 }
@@ -102,24 +98,21 @@ void AddLane(ReaderParts* spec, const Share& share) {
 // Batches are given their rows in one way, and have as many as are delivered.
 void CheckBatches(const ReaderParts& spec, int64_t num_rows) {
   if (spec.num_lanes() > 1 && spec.claims() != nullptr) {
-    throw Error(ErrorKind::kInvalidArgument, "a share of claims is read alone");
+    throw InvalidArgument("a share of claims is read alone");
   }
   if (spec.num_lanes() > 1 && spec.batch_rows == 0) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "shares that are read at once need batches of one size");
+    throw InvalidArgument("shares that are read at once need batches of one size");
   }
   const bool has_sizes = !spec.batch_sizes.empty();
   const bool needs_sizes = spec.batch_rows == 0 && spec.has_windows();
   if ((has_sizes && spec.batch_rows > 0) || (!has_sizes && needs_sizes && num_rows > 0)) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "batches have either batch_rows rows or those of batch_sizes");
+    throw InvalidArgument("batches have either batch_rows rows or those of batch_sizes");
   }
   int64_t sum = 0;
   for (const int64_t size : spec.batch_sizes) sum += size;
   if (has_sizes && sum != num_rows) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "batch_sizes are not the rows that are delivered: " +
-                    std::to_string(sum) + ", " + std::to_string(num_rows));
+    throw InvalidArgument("batch_sizes are not the rows that are delivered: " +
+                          std::to_string(sum) + ", " + std::to_string(num_rows));
   }
 }
 
@@ -129,18 +122,17 @@ void CheckGeneratedField(const ReaderParts& spec, int64_t field, int64_t item_by
   CheckField(spec, field, 0);
   const FieldSpec& found = spec.fields[static_cast<size_t>(field)];
   if (found.item_bytes != item_bytes || found.width != 1 || found.num_offsets != 0) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "a field has not the shape of what it is for");
+    throw InvalidArgument("a field has not the shape of what it is for");
   }
 }
 
 ReaderParts Checked(ReaderParts spec) {
   if (spec.num_tasks() == 0) {
-    throw Error(ErrorKind::kInvalidArgument, "a reader needs at least one column");
+    throw InvalidArgument("a reader needs at least one column");
   }
   if (spec.num_threads < 1) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "num_threads must be at least 1: " + std::to_string(spec.num_threads));
+    throw InvalidArgument("num_threads must be at least 1: " +
+                          std::to_string(spec.num_threads));
   }
   for (ColumnSpec& column : spec.columns) {
     CheckField(spec, column.field, column.element);
@@ -153,19 +145,18 @@ ReaderParts Checked(ReaderParts spec) {
         stored.path_of_file, [&](int32_t number) { return number < num_paths; });
     if (!stored.path_of_file.empty() &&
         (std::ssize(stored.path_of_file) != spec.files->num_files() || !has_place)) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "a column that is stored by several paths needs one for each file");
+      throw InvalidArgument(
+          "a column that is stored by several paths needs one for each file");
     }
     if (!column.file_bits.empty() &&
         std::ssize(column.file_bits) != spec.files->num_files()) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "a column that is not stored needs one value for each file");
+      throw InvalidArgument("a column that is not stored needs one value for each file");
     }
   }
   for (const ColumnSpec& column : spec.columns) {
     if (column.request.pack.has_value() != spec.rows_are_packed) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "either all columns are packed, or none: " + column.request.path);
+      throw InvalidArgument("either all columns are packed, or none: " +
+                            column.request.path);
     }
   }
   CheckJaggedFields(spec);

@@ -16,8 +16,7 @@ Selections::Selections(const Arrays& arrays) : arrays_(arrays) {
            arrays.form[i] <= static_cast<uint8_t>(Form::kBits);
   }
   if (!fits) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "the arrays of selected rows contradict each other");
+    throw InvalidArgument("the arrays of selected rows contradict each other");
   }
 }
 
@@ -40,10 +39,9 @@ std::shared_ptr<const RowSelection> Selections::Of(int64_t row_group) const {
   if (arrays_.form[number] == static_cast<uint8_t>(Form::kAll)) return nullptr;
   auto made = std::make_shared<const RowSelection>(Made(number));
   if (made->num_rows() != num_rows(row_group)) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "a row group has another number of selected rows than was planned: " +
-                    std::to_string(made->num_rows()) + ", " +
-                    std::to_string(num_rows(row_group)));
+    throw InvalidArgument(
+        "a row group has another number of selected rows than was planned: " +
+        std::to_string(made->num_rows()) + ", " + std::to_string(num_rows(row_group)));
   }
   return made;
 }

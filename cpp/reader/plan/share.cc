@@ -23,33 +23,31 @@ ChunkCursor CursorOf(const Share& share) {
           share.rank, share.world_size};
 }
 
-void Refuse(const std::string& message) {
-  throw Error(ErrorKind::kInvalidArgument, message);
-}
-
 // `num_rows` are those of the share's chunks.
 void CheckWindows(const Share& share, int64_t num_rows) {
   if (share.windows.empty()) return;
   for (const Window& window : share.windows) {
     if (window.num_rows < 0 || window.num_rows > num_rows) {
-      Refuse("the windows of a share hold more rows than it has");
+      throw InvalidArgument("the windows of a share hold more rows than it has");
     }
     num_rows -= window.num_rows;
     const int64_t num_positions = window.num_positions();
     if (window.begin < 0 || window.begin > window.end || window.end > num_positions) {
-      Refuse("a window has not the positions that it is to deliver: [" +
-             std::to_string(window.begin) + ", " + std::to_string(window.end) + ") of " +
-             std::to_string(num_positions));
+      throw InvalidArgument("a window has not the positions that it is to deliver: [" +
+                            std::to_string(window.begin) + ", " +
+                            std::to_string(window.end) + ") of " +
+                            std::to_string(num_positions));
     }
     if ((window.order == nullptr) != (share.windows[0].order == nullptr)) {
-      Refuse("either all windows of a share have an order, or none");
+      throw InvalidArgument("either all windows of a share have an order, or none");
     }
     if (num_positions > 0 && window.order != nullptr &&
         std::ranges::max(*window.order) >= window.num_rows) {
-      Refuse("the order of a window has rows that the window has not");
+      throw InvalidArgument("the order of a window has rows that the window has not");
     }
   }
-  if (num_rows != 0) Refuse("the windows of a share hold fewer rows than it has");
+  if (num_rows != 0)
+    throw InvalidArgument("the windows of a share hold fewer rows than it has");
 }
 
 // Cuts each chunk to equal parts that are as small as the split wants them.
@@ -76,7 +74,7 @@ std::vector<Chunk> CutChunks(const std::vector<Chunk>& chunks, const WorkSplit& 
 Chunk RowGroups::ChunkOf(int64_t row_group, int64_t begin, int64_t num_rows,
                          bool valid) const {
   if (row_group < 0 || row_group >= std::ssize(file) || begin < 0 || num_rows < 0) {
-    Refuse("a chunk of a share is outside the row groups");
+    throw InvalidArgument("a chunk of a share is outside the row groups");
   }
   const auto at = static_cast<size_t>(row_group);
   return {.file = file[at],
@@ -91,7 +89,7 @@ Chunk RowGroups::ChunkOf(int64_t row_group, int64_t begin, int64_t num_rows,
 
 Chunk EpochOrder::At(int64_t position) const {
   if (position < 0 || position >= size()) {
-    Refuse("a position is outside the order: " + std::to_string(position));
+    throw InvalidArgument("a position is outside the order: " + std::to_string(position));
   }
   const auto at = static_cast<size_t>(position);
   return row_groups->ChunkOf(row_group[at], begin[at], num_rows[at]);
@@ -100,15 +98,16 @@ Chunk EpochOrder::At(int64_t position) const {
 int64_t CheckShare(const Share& share, const std::function<void(const Chunk&)>& check) {
   CheckRank(share.rank, share.world_size);
   if (share.dealt_rows < 0 || share.skipped_rows < 0) {
-    Refuse("a share keeps or skips fewer than 0 rows");
+    throw InvalidArgument("a share keeps or skips fewer than 0 rows");
   }
   if (share.claims != nullptr &&
       (share.order == nullptr || !share.chunks.empty() || !share.windows.empty())) {
-    Refuse("a share of claims has an order, and neither further chunks nor windows");
+    throw InvalidArgument(
+        "a share of claims has an order, and neither further chunks nor windows");
   }
   for (const Chunk& chunk : share.chunks) {
     if (chunk.file < 0 || chunk.rows.begin < 0 || chunk.rows.num_rows < 0) {
-      Refuse("a chunk of a share has a file or rows below 0");
+      throw InvalidArgument("a chunk of a share has a file or rows below 0");
     }
   }
   int64_t num_rows = 0;

@@ -22,6 +22,18 @@ namespace torchparquet {
 // Asks for the column chunks of files in stores, in the order in which they will be read,
 // as far ahead as a budget of bytes goes. Without it a task's bytes are never wrong,
 // only late. Thread-safe.
+//
+// A step of the plan, from the time that it is known:
+//
+//   upcoming ---------> waiting ----------> in flight ---------> let go
+//   (StepsAhead)  Plan  (requests)   Begin  (RemoteBlocks)  End  (its tasks have read it)
+//   its footer is       as soon as the      tasks that have
+//   asked for           budget has room     their bytes are ready
+//
+// When no step of this reader is left, those that were announced for the next reader go
+// the same way, but their fetches are carried over to it:
+//
+//   announced --> next_steps_ --PlanNext--> next_waiting_ --room--> CarriedFetches
 class Prefetcher {
  public:
   struct Parts {

@@ -23,6 +23,8 @@ void WindowQueue::Push(std::unique_ptr<OpenWindow> window) {
 std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front,
                                             bool may_await) {
   for (Entry& entry : entries_) {
+    // Without room for more items, only the window of the batch at the front may decode
+    // some: other windows would wait for the consumer, and the consumer for that batch.
     const BatchRange& batches = entry.window->batches;
     const bool has_front = !front || (batches.begin <= *front && *front < batches.end);
     if (const auto index = ChooseColumn(&entry, has_front, may_await)) {
@@ -55,6 +57,7 @@ std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front,
     if (is_jagged_[static_cast<size_t>(index)] && !has_front) continue;
     const bool is_fresh = column.next == 0;
     if (is_fresh && (fresh || !has_room())) continue;
+    // Its bytes may still be on their way, or chunks that it would gather in work.
     const WindowTask next{entry->window.get(), column.next, index};
     const RemoteBlocks::Handle* handle = may_await ? nullptr : next.handle();
     if (handle != nullptr && !RemoteBlocks::IsReady(*handle)) continue;
@@ -82,6 +85,7 @@ WindowQueue::Finished WindowQueue::Finish(const WindowTask& task) {
   Column& column = entry->columns[static_cast<size_t>(task.index)];
   --column.num_running;
   const int64_t num_gathers = entry->window->num_gathers[static_cast<size_t>(task.index)];
+  // The last chunk of a column opens the tasks that gather it.
   const bool is_decoded = --column.num_unfinished == num_gathers && num_gathers > 0;
   if (column.num_unfinished == 0) --num_columns_;
   Finished finished;

@@ -17,8 +17,13 @@ namespace torchparquet {
 //
 // A column of a window:
 //
-//   not begun --Take--> chunks are decoded --Finish of the last--> gathered --> finished
-//             (room)    by one thread each                         in parts
+//   not begun --Take--> decoding --Finish of its last chunk--> gathering --> finished
+//             (room)    a task for each chunk                  tasks for parts of its
+//             rows
+//
+// A column has room if fewer than `max_columns` are between its begin and its end: those
+// hold staging memory. Gathering starts only when all chunks are decoded, since a batch
+// has rows of any chunk. A window leaves the queue with its last task.
 class WindowQueue {
  public:
   // `is_jagged` says, by task of a chunk, if it decodes items of different lengths. At
@@ -53,10 +58,11 @@ class WindowQueue {
   int64_t held_bytes() const;
 
  private:
+  // Tasks are numbered: first those that decode a chunk, then those that gather.
   struct Column {
-    int64_t next = 0;  // task
-    int64_t num_unfinished = 0;
-    int64_t num_running = 0;
+    int64_t next = 0;            // the first task that is not taken; 0: not begun
+    int64_t num_unfinished = 0;  // tasks, taken or not; 0: finished
+    int64_t num_running = 0;     // taken and not finished
   };
   struct Entry {
     std::unique_ptr<OpenWindow> window;

@@ -68,7 +68,7 @@ class WindowTaskRunner::Strips : public DecodeProgress {
     }
     first_row_ += num_rows;
     ++num_done_;
-    if (*context_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
+    if (*context_.stopping) throw ReaderClosed();
   }
 
  private:
@@ -161,8 +161,7 @@ class WindowTaskRunner::Staged : public DecodeProgress {
     task_.window->item_bytes += items_->EndItems(task_.part, std::move(items));
   }
   void SegmentDone() override {
-    if (*runner_.context_.stopping)
-      throw Error(ErrorKind::kStopped, "the reader was closed");
+    if (*runner_.context_.stopping) throw ReaderClosed();
   }
 
  private:
@@ -245,7 +244,7 @@ bool WindowTaskRunner::GatherItems(const WindowTask& task) const {
       if (window.places.has_order()) window.gathered_bytes += part.items.num_bytes();
       batch->AddPart(jagged, element, std::move(part), path);
       if (IsTooLarge(window)) return false;
-      if (*context_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
+      if (*context_.stopping) throw ReaderClosed();
     }
   } catch (...) {
     throw CurrentErrorAt({.column = path});
@@ -307,7 +306,7 @@ void WindowTaskRunner::GatherCells(const WindowTask& task) const {
       const WindowPlaces::Piece& piece = places.pieces()[i];
       cells->Gather(piece, window.in_flight[piece.run]->memory.data);
     }
-    if (*context_.stopping) throw Error(ErrorKind::kStopped, "the reader was closed");
+    if (*context_.stopping) throw ReaderClosed();
   }
   kernels::EndStreamingStores();
   if (cells->EndTask() == 0) cells->Clear();

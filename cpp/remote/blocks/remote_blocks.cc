@@ -130,7 +130,7 @@ std::shared_ptr<Fetch> RemoteBlocks::Demand(
   // It is among `demanded_` before it starts: a Stop in between cancels it.
   {
     const std::lock_guard lock(mutex_);
-    if (is_stopped_) throw Error(ErrorKind::kStopped, "the reader was closed");
+    if (is_stopped_) throw ReaderClosed();
     demanded_.push_back(fetch);
   }
   fetcher_->Start(fetch);
@@ -172,6 +172,8 @@ std::vector<RemoteBlocks::Handle> RemoteBlocks::Open(const StepPlace& place,
   return handles;
 }
 
+// A task gives its handle back. The column lets its blocks go once all rows of the step
+// are read; the step goes with its last handle and its last row.
 void RemoteBlocks::Return(Column* column, int64_t num_rows) noexcept {
   Blocks dropped;
   Steps::node_type ended;
@@ -323,6 +325,8 @@ void RemoteBlocks::Follow(const std::shared_ptr<Request>& request, Fetcher* by) 
   if (by != nullptr) by->Start(request->fetch);
 }
 
+// A fetch is whole or has failed. In this order: columns become ready, the budget has
+// room, and only then is the reader told, so that it finds both.
 void RemoteBlocks::End(std::shared_ptr<Request> request) {
   {
     const std::lock_guard lock(mutex_);

@@ -36,8 +36,23 @@ struct StepPlace {
 };
 
 // The bytes of remote files for one reader, or for one look at footers: one table of the
-// blocks that are asked for ahead, and whatever else is read. The room's README has a
-// picture of a block's life. Thread-safe.
+// blocks that are asked for ahead, and whatever else is read. Thread-safe.
+//
+// A block is a range of a file. The table has an entry for it while somebody holds it:
+//
+//   no entry --Want--> wanted --Begin--> in flight --End--> over
+//      |                                     ^
+//      +-----------Hold, Adopt---------------+
+//
+// Its holders are columns of planned steps, and pins. When the last of them lets go, the
+// entry is removed: a fetch in flight is cancelled, and memory is freed.
+//
+// A column is what one task reads of one step. Its task looks at one flag, without the
+// lock:
+//
+//   Open --> not ready --Want, and End of its last block--> ready --all rows read--> gone
+//                |                                            ^
+//                +--GiveUp: the task reads what is missing----+
 class RemoteBlocks {
  public:
   // The part of the budget that requests hold, and whether it has become less.
@@ -181,7 +196,8 @@ class RemoteBlocks {
     int64_t num_pins = 0;
     std::shared_ptr<Request> request = nullptr;  // null before it is asked for
   };
-  // Lets fetches tell a table that may be gone.
+  // Lets fetches tell a table that may be gone: Stop sets `table` to null, under the
+  // mutex, and fetches that end after that tell nobody.
   struct Signal {
     std::mutex mutex;
     RemoteBlocks* table = nullptr;

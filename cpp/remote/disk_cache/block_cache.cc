@@ -13,10 +13,9 @@ namespace {
 
 int64_t CheckedLimit(int64_t limit_bytes) {
   if (limit_bytes < BlockCache::kMinLimitBytes) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "the limit of the cache must be " +
-                    std::to_string(BlockCache::kMinLimitBytes) +
-                    " bytes or more: " + std::to_string(limit_bytes));
+    throw InvalidArgument("the limit of the cache must be " +
+                          std::to_string(BlockCache::kMinLimitBytes) +
+                          " bytes or more: " + std::to_string(limit_bytes));
   }
   return limit_bytes;
 }

@@ -114,7 +114,7 @@ FileLock::~FileLock() {
 
 CacheFolder::CacheFolder(std::string path) : path_(std::move(path)) {
   if (path_.empty()) {
-    throw Error(ErrorKind::kInvalidArgument, "the cache folder has no name");
+    throw InvalidArgument("the cache folder has no name");
   }
   MakeFoldersAround(path_);
   // Nobody else reads data that may be private, unless the user made the folder.

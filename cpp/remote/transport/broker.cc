@@ -8,8 +8,6 @@
 namespace torchparquet {
 namespace {
 
-Error Closed() { return Error(ErrorKind::kStopped, "the reader was closed"); }
-
 double Now() {
   using Seconds = std::chrono::duration<double>;
   return Seconds(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -53,10 +51,10 @@ void Broker::GiveAddress(const BrokerRequest& request, ObjectAddress address) {
 void Broker::GiveBytes(const BrokerRequest& request, std::span<const uint8_t> bytes) {
   Fetch& fetch = *request.fetch;
   if (std::ssize(bytes) != fetch.range().num_bytes) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "the file system gave another number of bytes than asked for: " +
-                    std::to_string(bytes.size()) + ", not " +
-                    std::to_string(fetch.range().num_bytes));
+    throw InvalidArgument(
+        "the file system gave another number of bytes than asked for: " +
+        std::to_string(bytes.size()) + ", not " +
+        std::to_string(fetch.range().num_bytes));
   }
   {
     // A fetch that was cancelled is gone from here, and its memory may be too.
@@ -105,7 +103,7 @@ void Broker::Close() {
     requests_.clear();
     asked_.notify_all();
   }
-  for (const auto& fetch : unanswered) fetch->Fail(Closed());
+  for (const auto& fetch : unanswered) fetch->Fail(ReaderClosed());
 }
 
 void Broker::DoStart(const std::shared_ptr<Fetch>& fetch) {
@@ -117,7 +115,7 @@ void Broker::DoStart(const std::shared_ptr<Fetch>& fetch) {
       return;
     }
   }
-  fetch->Fail(Closed());
+  fetch->Fail(ReaderClosed());
 }
 
 void Broker::Hurry(const std::shared_ptr<Fetch>& fetch) {
@@ -133,7 +131,7 @@ void Broker::Cancel(const std::shared_ptr<Fetch>& fetch) {
     requests_.remove_if(
         [&](const BrokerRequest& request) { return request.fetch == fetch; });
   }
-  fetch->Fail(Closed());
+  fetch->Fail(ReaderClosed());
 }
 
 FetchStats Broker::stats() const {

@@ -34,7 +34,7 @@ CachedFetcher::~CachedFetcher() {
   }
   for (std::thread& thread : threads_) thread.join();
   for (const auto& fetch : unloaded) {
-    fetch->Fail(Error(ErrorKind::kStopped, "the reader was closed"));
+    fetch->Fail(ReaderClosed());
   }
 }
 

@@ -4,42 +4,46 @@
 
 namespace torchparquet {
 
-// Counts of the network since the process began to use it. Durations in nanoseconds.
-struct FetchStats {
-  int64_t num_requests = 0;  // sent, with retries and hedges
-  int64_t num_retries = 0;
-  int64_t num_hedges = 0;  // second requests for a slow first byte
-  int64_t num_hedges_won = 0;
-  int64_t bytes_received = 0;
-  int64_t bytes_wasted = 0;     // received twice, or not wanted any more
-  int64_t num_connections = 0;  // opened
-  int64_t concurrency = 0;      // requests in flight that are allowed now
-  int64_t first_byte_time = 0;  // sum over requests
+// Counts of the network since the process began to use it.
+template <typename Count>
+struct FetchCounts {
+  Count num_requests = 0;  // sent, with retries and hedges
+  Count num_retries = 0;
+  Count num_hedges = 0;  // second requests for a slow first byte
+  Count num_hedges_won = 0;
+  Count bytes_received = 0;
+  Count bytes_wasted = 0;     // received twice, or not wanted any more
+  Count num_connections = 0;  // opened
+  Count concurrency = 0;      // requests in flight that are allowed now
 };
 
-inline FetchStats operator+(const FetchStats& a, const FetchStats& b) {
-  return {.num_requests = a.num_requests + b.num_requests,
-          .num_retries = a.num_retries + b.num_retries,
-          .num_hedges = a.num_hedges + b.num_hedges,
-          .num_hedges_won = a.num_hedges_won + b.num_hedges_won,
-          .bytes_received = a.bytes_received + b.bytes_received,
-          .bytes_wasted = a.bytes_wasted + b.bytes_wasted,
-          .num_connections = a.num_connections + b.num_connections,
-          .concurrency = a.concurrency + b.concurrency,
-          .first_byte_time = a.first_byte_time + b.first_byte_time};
+// Calls change(count of `to`, count of `from`) for each of them.
+template <typename To, typename From, typename Change>
+void ForEachCount(To& to, const From& from, Change change) {
+  change(to.num_requests, from.num_requests);
+  change(to.num_retries, from.num_retries);
+  change(to.num_hedges, from.num_hedges);
+  change(to.num_hedges_won, from.num_hedges_won);
+  change(to.bytes_received, from.bytes_received);
+  change(to.bytes_wasted, from.bytes_wasted);
+  change(to.num_connections, from.num_connections);
+  change(to.concurrency, from.concurrency);
+}
+
+using FetchStats = FetchCounts<int64_t>;
+
+// Of several fetchers.
+inline FetchStats operator+(FetchStats sum, const FetchStats& other) {
+  ForEachCount(sum, other, [](int64_t& to, int64_t from) { to += from; });
+  return sum;
 }
 
 // The counts after `before`. The concurrency is that of now.
 inline FetchStats operator-(const FetchStats& now, const FetchStats& before) {
-  return {.num_requests = now.num_requests - before.num_requests,
-          .num_retries = now.num_retries - before.num_retries,
-          .num_hedges = now.num_hedges - before.num_hedges,
-          .num_hedges_won = now.num_hedges_won - before.num_hedges_won,
-          .bytes_received = now.bytes_received - before.bytes_received,
-          .bytes_wasted = now.bytes_wasted - before.bytes_wasted,
-          .num_connections = now.num_connections - before.num_connections,
-          .concurrency = now.concurrency,
-          .first_byte_time = now.first_byte_time - before.first_byte_time};
+  FetchStats since = now;
+  ForEachCount(since, before, [](int64_t& to, int64_t from) { to -= from; });
+  since.concurrency = now.concurrency;
+  return since;
 }
 
 }  // namespace torchparquet

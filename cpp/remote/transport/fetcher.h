@@ -11,17 +11,14 @@
 
 namespace torchparquet {
 
-// How patient a fetcher is.
-struct FetchOptions {
-  int64_t max_tries = 10;    // of one fetch
-  double max_seconds = 180;  // from the first failure of a fetch to its last try
+// How a fetcher works, and how patient it is with objects that do not say.
+struct FetchOptions : Patience {
   double connect_seconds = 10;
   // Slower than this for stall_seconds: retried.
   int64_t stall_bytes_per_second = 64 << 10;
   int64_t stall_seconds = 5;
   int64_t max_connections = 64;
   int64_t num_threads = 1;  // of the client, which share the connections
-  bool hedges = true;
   // No first byte is asked for again before this.
   double min_hedge_seconds = FirstByteTimes::kMinSeconds;
 };

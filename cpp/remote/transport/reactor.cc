@@ -62,15 +62,9 @@ void Reactor::Stop() {
 }
 
 FetchStats Reactor::stats() const {
-  return {.num_requests = counters_.num_requests,
-          .num_retries = counters_.num_retries,
-          .num_hedges = counters_.num_hedges,
-          .num_hedges_won = counters_.num_hedges_won,
-          .bytes_received = counters_.bytes_received,
-          .bytes_wasted = counters_.bytes_wasted,
-          .num_connections = counters_.num_connections,
-          .concurrency = counters_.concurrency,
-          .first_byte_time = counters_.first_byte_time};
+  FetchStats stats;
+  ForEachCount(stats, counters_, [](int64_t& to, const auto& from) { to = from; });
+  return stats;
 }
 
 void Reactor::Run() noexcept {
@@ -121,8 +115,7 @@ void Reactor::Take(const Message& message) {
   const std::shared_ptr<Fetch>& fetch = message.fetch;
   if (message.kind == Message::Kind::kStart) {
     if (fetch->range().num_bytes <= 0) return fetch->Arrive(0);
-    const Patience patience = fetch->object().patience.value_or(
-        Patience{options_.max_tries, options_.max_seconds, options_.hedges});
+    const Patience patience = fetch->object().patience.value_or(options_);
     const auto job = std::make_shared<FetchJob>(
         FetchJob{.fetch = fetch,
                  .retries = RetryPolicy(patience.max_tries, patience.max_seconds),
@@ -218,9 +211,6 @@ bool Reactor::OnBody(Transfer* transfer) {
   FirstByteTimes& first_bytes = host.first_bytes;
   const Time now = Clock::now();
   first_bytes.Add(SecondsBetween(transfer->begin(), now));
-  counters_.first_byte_time +=
-      std::chrono::duration_cast<std::chrono::nanoseconds>(now - transfer->begin())
-          .count();
   if (job.fetch->is_over()) return false;
   if (Transfer* other = pool_.OtherOf(*transfer)) {
     // It takes at least this long. Hosts whose slow answers do not count seem quick.

@@ -54,19 +54,6 @@ class Reactor : private Transfer::Owner {
     FirstByteTimes first_bytes;
     bool takes_no_condition = false;  // refuses If-Match
   };
-  // Read by any thread, one by one. They order nothing.
-  struct Counters {
-    std::atomic<int64_t> num_requests = 0;
-    std::atomic<int64_t> num_retries = 0;
-    std::atomic<int64_t> num_hedges = 0;
-    std::atomic<int64_t> num_hedges_won = 0;
-    std::atomic<int64_t> bytes_received = 0;
-    std::atomic<int64_t> bytes_wasted = 0;
-    std::atomic<int64_t> num_connections = 0;
-    std::atomic<int64_t> concurrency = 0;
-    std::atomic<int64_t> first_byte_time = 0;
-  };
-
   // Transfer::Owner.
   bool OnBody(Transfer* transfer) override;
   void OnBytes(Transfer* transfer, int64_t num_bytes) override;
@@ -122,7 +109,8 @@ class Reactor : private Transfer::Owner {
   int64_t num_jobs_ = 0;  // ever
   Time last_watch_;
 
-  Counters counters_;
+  // Read by any thread, one by one. They order nothing.
+  FetchCounts<std::atomic<int64_t>> counters_;
 };
 
 }  // namespace torchparquet

@@ -41,12 +41,11 @@ class AddressBook {
   virtual void ForgetFailures() {}
 };
 
-// How patient fetches of an object are, where that differs from what the fetcher was
-// told.
+// How patient fetches are.
 struct Patience {
-  int64_t max_tries = 10;
-  double max_seconds = 180;
-  bool hedges = true;
+  int64_t max_tries = 10;    // of one fetch
+  double max_seconds = 180;  // from the first failure of a fetch to its last try
+  bool hedges = true;        // slow first bytes are asked for twice
 };
 
 // An object of a store, as it was listed.
@@ -56,7 +55,7 @@ struct RemoteObject {
   std::string etag = {};  // as listed, with its quotes; empty where there is none
   // Tells its content from all others, for a cache; empty if nothing does.
   std::string identity = {};
-  std::optional<Patience> patience = {};
+  std::optional<Patience> patience = {};             // nothing: as the fetcher was told
   int64_t number = 0;                                // in `addresses`
   std::shared_ptr<AddressBook> addresses = nullptr;  // null where a broker reads
 };

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bridge/arrow/schema_leaves.h"
+#include "bridge/arrow/parts.h"
 
 namespace torchparquet {
 namespace {

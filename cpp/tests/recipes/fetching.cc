@@ -88,7 +88,9 @@ std::string Expected(const Origin& origin, const ByteRange& range) {
 }
 
 FetchOptions QuickOptions() {
-  return {.max_tries = 5, .max_seconds = 60, .stall_seconds = 30, .hedges = false};
+  FetchOptions options{{.max_tries = 5, .max_seconds = 60, .hedges = false}};
+  options.stall_seconds = 30;
+  return options;
 }
 
 }  // namespace torchparquet::testing

@@ -11,7 +11,6 @@ __all__: list[str] = [
     "ColumnSpec",
     "CostSums",
     "DataFiles",
-    "DataSpec",
     "Decryption",
     "EPOCH_LEDGER_WORDS",
     "EpochOrder",
@@ -19,13 +18,12 @@ __all__: list[str] = [
     "FieldPlace",
     "FieldSpec",
     "Footers",
-    "FurtherChunks",
     "KeptFooters",
     "LeafColumn",
     "PackRequest",
     "PageHeader",
     "ReaderMemory",
-    "ReaderSpec",
+    "ReaderParts",
     "ReaderStats",
     "RemoteRequest",
     "RemoteStore",
@@ -33,7 +31,6 @@ __all__: list[str] = [
     "RowItems",
     "Selections",
     "Share",
-    "ShareWindows",
     "SlabPiece",
     "StoredColumn",
     "Transform",
@@ -49,7 +46,6 @@ __all__: list[str] = [
     "gather_items",
     "gather_records",
     "has_libcurl",
-    "has_libdeflate",
     "hash_bytes",
     "instructions",
     "keyed_rows",
@@ -142,7 +138,6 @@ class RemoteStore:
     ) -> None: ...
     def give_bytes(self, request: RemoteRequest, content: typing_extensions.Buffer) -> None: ...
     def next_request(self) -> RemoteRequest | None: ...
-    def stats(self) -> dict[str, typing.Any]: ...
 
 class DataFiles:
     def __init__(
@@ -423,8 +418,10 @@ class EpochOrder:
         num_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
     ) -> None: ...
 
-class FurtherChunks:
-    def __init__(
+class Share:
+    is_claimed: bool
+    def __init__(self, order: EpochOrder) -> None: ...
+    def add_chunks(
         self,
         *,
         row_group: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
@@ -432,9 +429,7 @@ class FurtherChunks:
         num_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         valid: typing.Annotated[numpy.typing.ArrayLike, numpy.bool],
     ) -> None: ...
-
-class ShareWindows:
-    def __init__(
+    def add_windows(
         self,
         *,
         num_rows: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
@@ -443,22 +438,28 @@ class ShareWindows:
         end: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
         orders: collections.abc.Sequence[typing.Annotated[numpy.typing.ArrayLike, numpy.uint32]],
     ) -> None: ...
+    @property
+    def dealt_rows(self) -> int: ...
+    @dealt_rows.setter
+    def dealt_rows(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def rank(self) -> int: ...
+    @rank.setter
+    def rank(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def skipped_rows(self) -> int: ...
+    @skipped_rows.setter
+    def skipped_rows(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def world_size(self) -> int: ...
+    @world_size.setter
+    def world_size(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
 
-class Share:
-    def __init__(
-        self,
-        *,
-        order: EpochOrder,
-        rank: typing.SupportsInt | typing.SupportsIndex,
-        world_size: typing.SupportsInt | typing.SupportsIndex,
-        dealt_rows: typing.SupportsInt | typing.SupportsIndex,
-        skipped_rows: typing.SupportsInt | typing.SupportsIndex,
-        further: FurtherChunks,
-        windows: ShareWindows,
-        is_claimed: bool,
-    ) -> None: ...
-
-class DataSpec:
+class ReaderParts:
+    lent_slabs: bool
+    rows_are_packed: bool
+    share: Share
+    @typing.overload
     def __init__(
         self,
         *,
@@ -466,24 +467,37 @@ class DataSpec:
         fields: collections.abc.Sequence[FieldSpec],
         columns: collections.abc.Sequence[ColumnSpec],
         selections: Selections | None,
-        row_id_field: typing.SupportsInt | typing.SupportsIndex,
-        row_valid_field: typing.SupportsInt | typing.SupportsIndex,
-        rows_are_packed: bool,
     ) -> None: ...
-
-class ReaderSpec:
-    def __init__(
-        self,
-        *,
-        data: DataSpec,
-        share: Share,
-        beside: collections.abc.Sequence[Share],
-        batch_rows: typing.SupportsInt | typing.SupportsIndex,
-        batch_sizes: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
-        num_threads: typing.SupportsInt | typing.SupportsIndex,
-        max_memory_bytes: typing.SupportsInt | typing.SupportsIndex,
-        lent_slabs: bool,
-    ) -> None: ...
+    @typing.overload
+    def __init__(self, parts: ReaderParts) -> None: ...
+    @property
+    def batch_rows(self) -> int: ...
+    @batch_rows.setter
+    def batch_rows(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def batch_sizes(self) -> numpy.typing.NDArray[numpy.int64]: ...
+    @batch_sizes.setter
+    def batch_sizes(self, arg1: typing.Annotated[numpy.typing.ArrayLike, numpy.int64]) -> None: ...
+    @property
+    def beside(self) -> list[Share]: ...
+    @beside.setter
+    def beside(self, arg0: collections.abc.Sequence[Share]) -> None: ...
+    @property
+    def max_memory_bytes(self) -> int: ...
+    @max_memory_bytes.setter
+    def max_memory_bytes(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def num_threads(self) -> int: ...
+    @num_threads.setter
+    def num_threads(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def row_id_field(self) -> int: ...
+    @row_id_field.setter
+    def row_id_field(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+    @property
+    def row_valid_field(self) -> int: ...
+    @row_valid_field.setter
+    def row_valid_field(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
 
 class ReaderMemory:
     def __init__(self) -> None: ...
@@ -577,7 +591,7 @@ class SlabPiece:
     ) -> None: ...
 
 class BatchReader:
-    def __init__(self, *, spec: ReaderSpec, memory: ReaderMemory) -> None: ...
+    def __init__(self, *, parts: ReaderParts, memory: ReaderMemory) -> None: ...
     def announce(self, shares: collections.abc.Sequence[Share]) -> None: ...
     def claim(
         self,
@@ -611,8 +625,6 @@ class BatchReader:
     def stats(self, num_unused: typing.SupportsInt | typing.SupportsIndex) -> ReaderStats: ...
     def stop(self) -> None: ...
     def stop_within(self, seconds: typing.SupportsFloat | typing.SupportsIndex) -> bool: ...
-    @property
-    def capacity_rows(self) -> int: ...
     @property
     def fields(self) -> list[FieldPlace]: ...
     @property
@@ -675,7 +687,6 @@ def gather_records(
     offsets: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
 ) -> None: ...
 def has_libcurl() -> bool: ...
-def has_libdeflate() -> bool: ...
 def hash_bytes(
     bytes: typing.Annotated[numpy.typing.ArrayLike, numpy.uint8],
     ends: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],

@@ -21,13 +21,15 @@ TEST_CASE("split streams are the same by streaming stores") {
     CAPTURE(value_bytes);
     const int64_t num_values = value_bytes < 1000 ? 5000 : 20;
     const auto page = testing::RandomBytes(draws, num_values * value_bytes);
-    const auto plain =
-        OpenEncodedReader(KernelEncoding::kByteStreamSplit, page, value_bytes);
+    const auto open = [&] {
+      return OpenNumberReader(PhysicalType::kFixedBytes, Encoding::kByteStreamSplit, page,
+                              value_bytes);
+    };
+    const auto plain = open();
     ExactBuffer<uint8_t> expected(page.size());
     plain->Read(expected.data(), num_values);
 
-    const auto reader =
-        OpenEncodedReader(KernelEncoding::kByteStreamSplit, page, value_bytes);
+    const auto reader = open();
     const int64_t max_count = value_bytes < 1000 ? 1500 : 5;
     for (int64_t position = 0; position < num_values;) {
       const int64_t count = std::min(draws.Below(max_count), num_values - position);

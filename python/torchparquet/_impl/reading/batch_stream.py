@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._C import _from_dlpack
 
 from torchparquet._impl.batches.tensors import Batch, BatchViews, tensors_of_items
-from torchparquet._impl.native import BatchReader, ReaderMemory, ReaderSpec, ReaderStats
+from torchparquet._impl.native import BatchReader, ReaderMemory, ReaderParts, ReaderStats, filled
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet._impl.reading import interpreter_exit
 from torchparquet._impl.reading.null_values import with_way_out
@@ -81,8 +81,8 @@ class BatchStream(Stream):
         self.gathered = Gathered()  # of a stage that counts here
         first, *beside = native_shares(parts.row_groups, lanes)
         self._claims = lanes[0].claims
-        spec = ReaderSpec(
-            data=parts.spec,
+        own = filled(
+            ReaderParts(parts.native),
             share=first,
             beside=beside,
             batch_rows=sum(lane.batch_size or 0 for lane in lanes),
@@ -91,7 +91,7 @@ class BatchStream(Stream):
             max_memory_bytes=max_memory_bytes,
             lent_slabs=lends,
         )
-        self._reader = BatchReader(spec=spec, memory=memory)
+        self._reader = BatchReader(parts=own, memory=memory)
         self.num_batches, self.max_batches = self._reader.num_batches, self._reader.max_slabs
         self.memory = self._reader.memory  # for a later stream
         slab_bytes = self._reader.slab_bytes

@@ -14,7 +14,6 @@ from torchparquet._impl.batches.tensors import batch_names, slab_order
 from torchparquet._impl.files.schemas import NANOSECONDS, stored_path
 from torchparquet._impl.files.store_reading import StoreReading
 from torchparquet._impl.native import DataFiles, FieldSpec, PackRequest, Vocabulary, filled
-from torchparquet._impl.plan.share import Windows
 from torchparquet.features import applied, native_transform
 
 if TYPE_CHECKING:
@@ -27,9 +26,6 @@ ROW_VALID = "row.valid"
 # The tensors that no column of the files has.
 ROW_ID_FIELD = Field(ROW_ID, (), (), "int64", None, "error", 0)
 ROW_VALID_FIELD = Field(ROW_VALID, (), (), "bool", None, "error", 0)
-
-_NONE = np.zeros(0, np.int64)
-_NO_WINDOWS = Windows(_NONE, np.zeros(0, np.uint64), _NONE, _NONE, np.zeros(0, np.object_))
 
 
 def native_shares(row_groups: native.RowGroups, shares: Sequence[Share]) -> list[native.Share]:
@@ -49,29 +45,30 @@ def _native_share(
             begin=order.row_begin,
             num_rows=order.num_rows,
         )
-    windows = _NO_WINDOWS if share.windows is None else share.windows
-    chunks = native.FurtherChunks(
+    made = filled(
+        native.Share(orders[id(order)]),
+        rank=share.index,
+        world_size=share.num_shares,
+        dealt_rows=share.dealt_rows,
+        skipped_rows=share.skipped_rows,
+        is_claimed=share.claims is not None,
+    )
+    made.add_chunks(
         row_group=further.row_group,
         begin=further.row_begin,
         num_rows=further.num_rows,
         valid=further.valid,
     )
-    return native.Share(
-        order=orders[id(order)],
-        rank=share.index,
-        world_size=share.num_shares,
-        dealt_rows=share.dealt_rows,
-        skipped_rows=share.skipped_rows,
-        further=chunks,
-        windows=native.ShareWindows(
+    windows = share.windows
+    if windows is not None:
+        made.add_windows(
             num_rows=windows.stored_rows,
             key=windows.key,
             begin=windows.begin,
             end=windows.end,
             orders=share.orders,
-        ),
-        is_claimed=share.claims is not None,
-    )
+        )
+    return made
 
 
 def field_spec(field: Field, weighs: int = -1) -> FieldSpec:
@@ -187,11 +184,14 @@ class StreamParts:
         places = {one.name: at for at, one in enumerate(self.fields) if not one.sources}
         self.task_names += [name for name in (ROW_ID, ROW_VALID) if name in places]
         numbers: dict[str | None, int] = {one.name: at for at, one in enumerate(self.fields)}
-        self.spec = native.DataSpec(
+        made = native.ReaderParts(
             files=files,
             fields=[field_spec(one, numbers.get(one.weighs, -1)) for one in self.fields],
             columns=_column_specs(self.fields, manifest),
             selections=selections,
+        )
+        self.native = filled(
+            made,
             row_id_field=places.get(ROW_ID, -1),
             row_valid_field=places.get(ROW_VALID, -1),
             rows_are_packed=packed is not None,
