@@ -72,14 +72,14 @@ class Peers:
         """Wait for all keys; return False if they do not come in time."""
         # A wait of the store would block other threads from the store, and Ctrl-C from this one.
         begun = time.monotonic()
-        pause = 0.001
+        longest = max(_LONGEST_PAUSE_SECONDS, len(self.ranks) / _MOST_LOOKS_PER_SECOND)
+        pause = longest / 250
         while not self.store.check(list(keys)):
             waited = time.monotonic() - begun
             if waited > limit_seconds:
                 return False
             meanwhile(waited)
             time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
-            longest = max(_LONGEST_PAUSE_SECONDS, len(self.ranks) / _MOST_LOOKS_PER_SECOND)
             pause = min(2 * pause, longest)
         return True
 
