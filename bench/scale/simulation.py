@@ -285,9 +285,11 @@ class World:
 
 
 def _num_bytes(key: str, value: bytes | None) -> int:
+    if value is None:
+        return 0
     # Results of work are stand-ins; the rank that takes a part is not.
     is_result = key.startswith("torchparquet/work/") and re.search(r"/\d+/\d+/\d+$", key)
-    return 0 if value is None else len(value) * (SCALE if is_result else 1)
+    return len(value) * (SCALE if is_result else 1)
 
 
 def _wait_after(failures: int) -> float:
