@@ -2,7 +2,7 @@
 
 A request waits before its first byte, some of them long, and each connection has its bandwidth.
 Objects are found by path-style addresses of S3, and listed by as much of ListObjectsV2 as readers
-of one folder need.
+of one folder need, 1,000 keys a page.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ pid %(folder)s/nginx.pid;
 error_log %(folder)s/error.log error;
 events { worker_connections 4096; }
 http {
-  access_log off;
+  log_format requests '$msec $request_method $request_uri $http_range $status';
+  access_log %(log)s;
   default_type application/octet-stream;
   sendfile on;
   tcp_nodelay on;
@@ -122,10 +123,16 @@ local keys = {
 local module = {}
 function module.answer()
   local prefix = ngx.var.arg_prefix and ngx.unescape_uri(ngx.var.arg_prefix) or ""
-  local parts, count = {}, 0
+  local after = ngx.unescape_uri(ngx.var["arg_continuation-token"] or "")
+  local most = tonumber(ngx.var["arg_max-keys"]) or 1000
+  local parts, count, last, more = {}, 0, "", ""
   for _, one in ipairs(keys) do
-    if one[1]:sub(1, #prefix) == prefix then
-      count = count + 1
+    if one[1] > after and one[1]:sub(1, #prefix) == prefix then
+      if count == most then
+        more = "<NextContinuationToken>" .. last .. "</NextContinuationToken>"
+        break
+      end
+      count, last = count + 1, one[1]
       parts[count] = "<Contents><Key>" .. one[1] .. "</Key>"
         .. "<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>&quot;" .. one[2]
         .. "&quot;</ETag><Size>" .. one[3] .. "</Size><StorageClass>STANDARD</StorageClass>"
@@ -135,8 +142,9 @@ function module.answer()
   ngx.header["Content-Type"] = "application/xml"
   ngx.print('<?xml version="1.0" encoding="UTF-8"?>',
     '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>%s</Name><Prefix>',
-    prefix, "</Prefix><KeyCount>", count, "</KeyCount><MaxKeys>100000</MaxKeys>",
-    "<IsTruncated>false</IsTruncated>", table.concat(parts), "</ListBucketResult>")
+    prefix, "</Prefix><KeyCount>", count, "</KeyCount><MaxKeys>", most, "</MaxKeys>", more,
+    "<IsTruncated>", tostring(more ~= ""), "</IsTruncated>", table.concat(parts),
+    "</ListBucketResult>")
 end
 return module
 """
@@ -162,7 +170,9 @@ def _listing(served: Path) -> str:
     return _LISTING % ("\n".join(lines), BUCKET)
 
 
-def _configuration(folder: Path, distances: Sequence[Distance], ports: Sequence[int]) -> str:
+def _configuration(
+    folder: Path, distances: Sequence[Distance], ports: Sequence[int], log: Path | None
+) -> str:
     servers = [
         _SERVER
         % {
@@ -177,7 +187,12 @@ def _configuration(folder: Path, distances: Sequence[Distance], ports: Sequence[
         for distance, port in zip(distances, ports, strict=True)
     ]
     modules = "\n".join(f"load_module {_MODULES / name};" for name in _MODULE_NAMES)
-    return _CONFIGURATION % {"modules": modules, "folder": folder, "servers": "".join(servers)}
+    return _CONFIGURATION % {
+        "modules": modules,
+        "folder": folder,
+        "servers": "".join(servers),
+        "log": "off" if log is None else f"{log} requests",
+    }
 
 
 def _await(process: subprocess.Popen[bytes], ports: Sequence[int], folder: Path) -> None:
@@ -195,7 +210,10 @@ def _await(process: subprocess.Popen[bytes], ports: Sequence[int], folder: Path)
 
 @contextmanager
 def store(
-    folder: Path, objects: Mapping[str, Path], distances: Sequence[Distance]
+    folder: Path,
+    objects: Mapping[str, Path],
+    distances: Sequence[Distance],
+    log: Path | None = None,
 ) -> Iterator[list[str]]:
     """Runs nginx and yields an endpoint for each distance.
 
@@ -203,6 +221,8 @@ def store(
         folder: For its files; empty.
         objects: Files and folders by their keys.
         distances: Of the same objects.
+        log: A file to write that gets a line for each request: when it ended in seconds since
+            1970, its method, address, range and status.
 
     Raises:
         SkippedError: nginx or its module is not installed.
@@ -219,7 +239,7 @@ def store(
             (bucket / key).symlink_to(path.resolve())
     (folder / "listing.lua").write_text(_listing(folder / "served"))
     ports = _free_ports(len(distances))
-    (folder / "nginx.conf").write_text(_configuration(folder, distances, ports))
+    (folder / "nginx.conf").write_text(_configuration(folder, distances, ports, log))
     with (folder / "output.log").open("wb") as output:
         process = subprocess.Popen(
             [program, "-p", str(folder), "-c", str(folder / "nginx.conf")],

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from torch._C._distributed_c10d import HashStore
 
+from torchparquet._impl.files.remote import node_files
 from torchparquet._impl.ranks import divided_work
 from torchparquet._impl.ranks.divided_work import Work, divided
 from torchparquet._impl.ranks.peers import Peers
@@ -62,7 +64,7 @@ def test_the_failure_of_one_rank_is_its_own(job: Job) -> None:
 
 
 def test_a_result_too_large_for_a_store_is_not_shared(job: Job, monkeypatch: Any) -> None:
-    monkeypatch.setattr(divided_work, "_VALUE_CHARACTERS", 10)
+    monkeypatch.setattr(divided_work, "_VALUE_BYTES", 10)
     monkeypatch.setattr(divided_work, "_MOST_VALUES", 2)
     for rank in RANKS:
         assert job.call(rank, "what", lambda: b"0123456789" * 5) == b"0123456789" * 5
@@ -70,7 +72,7 @@ def test_a_result_too_large_for_a_store_is_not_shared(job: Job, monkeypatch: Any
 
 
 def test_a_result_comes_in_parts(job: Job, monkeypatch: Any) -> None:
-    monkeypatch.setattr(divided_work, "_VALUE_CHARACTERS", 10)
+    monkeypatch.setattr(divided_work, "_VALUE_BYTES", 10)
     made = bytes(range(256))
     for rank in RANKS:
         assert job.call(rank, "what", partial(bytes, made if rank == 0 else b"other")) == made
@@ -118,6 +120,30 @@ def test_the_store_forgets_what_all_ranks_have(job: Job) -> None:
             assert job.call_parts(rank, "squares", 7, squares)[2] == b"4 of 7"
         assert job.store.num_keys() <= 1  # what the store counts for itself
     assert job.done == [0] * 21
+
+
+@pytest.mark.parametrize(("ranks_here", "num_askers"), [(1, 3), (2, 1), (4, 0)])
+def test_one_rank_of_a_node_asks_the_store_for_all_of_them(
+    job: Job, ranks_here: int, num_askers: int, monkeypatch: Any, tmp_path: Path
+) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks_here))
+    monkeypatch.setattr(node_files, "_FOLDER", tmp_path)
+    read_all = Peers.read_all
+
+    def counted(peers: Peers, keys: Sequence[str], *rest: int) -> list[bytes]:
+        asked.append(list(keys))
+        return read_all(peers, keys, *rest)
+
+    monkeypatch.setattr(Peers, "read_all", counted)
+    for rank in RANKS:
+        assert job.call_parts(rank, "squares", 7, squares) == [squares(n, 7) for n in range(7)]
+    assert job.done == [0] * 7
+    heads = [f"/{part}" for part in range(7)]
+    of_results = [keys for keys in asked if [key[-2:] for key in keys] == heads]
+    # The last rank of all reads the heads once more, to forget the results.
+    assert len(of_results) == num_askers + 1
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_the_part_that_a_rank_failed_to_do_is_done_by_others(job: Job, caplog: Any) -> None:

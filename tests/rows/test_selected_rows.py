@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from tests.rows.conftest import Stored
 from tests.rows.reading import check_values, ids_of, open_rows
 from torchparquet import CastError, Column, ParquetDataset
+from torchparquet._impl.files.manifest import RowSelection
 
 _NUM_ROWS = 10_001
 
@@ -47,6 +49,40 @@ def test_rows_in_file_order(stored: Stored, mask: Any, batch_size: int, num_thre
     assert all(len(batch["row.id"]) == batch_size for batch in batches[:-1])
     np.testing.assert_array_equal(ids_of(batches), np.flatnonzero(mask))
     check_values(batches, stored.table)
+
+
+def digest_of_bounds(masks: list[Any]) -> bytes:
+    """Return the digest that states hold: of 32-bit bounds of runs, or of bits if these are few."""
+    forms, pieces = bytearray(), list[bytes]()
+    for mask in masks:
+        bounds = np.flatnonzero(np.diff(mask.astype(int), prepend=0, append=0))
+        if mask.all():
+            form, piece = 0, b""
+        elif len(bounds) // 2 <= -(-len(mask) // 64):
+            form, piece = 1, bounds.astype("<u4").tobytes()
+        else:
+            form, piece = 2, np.packbits(mask, bitorder="little").tobytes()
+        forms.append(form)
+        pieces.append(piece + bytes(-len(piece) % 8))
+    begins = np.cumsum([0, *(len(piece) // 8 for piece in pieces)]).astype("<i8")
+    whole = bytes(forms) + begins.tobytes() + b"".join(pieces)
+    return hashlib.blake2b(whole, digest_size=16).digest()
+
+
+def test_a_selection_keeps_its_rows_and_its_digest_in_few_bytes() -> None:
+    rng = np.random.default_rng(3)
+    masks = [rng.random(n) < d for n in (1, 63, 64, 5000, 70000) for d in (0, 0.001, 0.01, 0.6, 1)]
+    masks += [np.repeat(rng.random(40) < 0.3, 3000), np.arange(200_000) == 199_999]
+    selection = RowSelection.of_masks(masks)
+    for row_group, mask in enumerate(masks):
+        rows = np.flatnonzero(mask)
+        stored = selection.stored_rows(row_group, np.arange(len(rows)))
+        np.testing.assert_array_equal(stored, rows)
+    assert selection.digest() == digest_of_bounds(masks)
+    assert RowSelection.joined([selection] * 2).digest() == digest_of_bounds(masks * 2)
+    one_of_hundred = rng.random(1 << 20) < 0.01
+    words = RowSelection.of_masks([one_of_hundred]).words
+    assert words.nbytes < 1.6 * np.count_nonzero(one_of_hundred)
 
 
 @pytest.mark.filterwarnings("ignore:this epoch has no step")

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "files/row_selection.h"
 
@@ -18,7 +19,7 @@ class Selections {
   struct Arrays {
     std::span<const uint8_t> form;    // of each row group
     std::span<const int64_t> begin;   // of its words in `words`, and the end of the last
-    std::span<const uint64_t> words;  // runs: pairs of uint32; bits: 64 rows each
+    std::span<const uint64_t> words;  // bits: 64 rows each; runs: see Runs()
     std::span<const int64_t> num_rows;  // selected ones of each row group
   };
   // Throws Error(kInvalidArgument) where the arrays contradict each other.
@@ -32,10 +33,14 @@ class Selections {
   std::shared_ptr<const RowSelection> Of(int64_t row_group) const;
 
  private:
-  RowSelection Made(size_t row_group) const;
   std::span<const uint64_t> WordsOf(size_t row_group) const;
 
   const Arrays arrays_;
 };
+
+// The runs of a row group, as RowSelection takes them, from the varints that its words
+// hold: how many runs there are; for each, twice the rows left out before it, plus 1 if
+// it is longer than one row; for each of these, its rows less 2.
+std::vector<uint64_t> Runs(std::span<const uint64_t> words);
 
 }  // namespace torchparquet

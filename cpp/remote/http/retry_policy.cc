@@ -19,7 +19,10 @@ RetryPolicy::Time Later(RetryPolicy::Time time, double seconds) {
 std::optional<RetryPolicy::Time> RetryPolicy::After(const Failure& failure) {
   if (num_failures_++ == 0) first_failure_ = failure.now;
   const Time last = Later(first_failure_, max_seconds_);
-  if (num_tries_ >= max_tries_ || failure.now >= last) return std::nullopt;
+  num_busy_ += failure.is_busy ? 1 : 0;
+  const bool is_last =
+      num_tries_ - num_busy_ >= max_tries_ || num_busy_ > kBusyTries * (max_tries_ - 1);
+  if (is_last || failure.now >= last) return std::nullopt;
   const double doublings = std::min(static_cast<double>(num_failures_ - 1), 30.0);
   const double span = std::min(kMaxSpanSeconds, kFirstSpanSeconds * std::exp2(doublings));
   // The store may wish for days.

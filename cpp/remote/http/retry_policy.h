@@ -15,9 +15,12 @@ class RetryPolicy {
     Time now;
     double retry_after_seconds = 0;  // as the store wishes
     double draw = 0;                 // random, in [0, 1)
+    bool is_busy = false;            // the store only asks to come back later
   };
 
-  // No try begins later than `max_seconds` after the first failure.
+  // No try begins later than `max_seconds` after the first failure. A busy store is asked
+  // again kBusyTries times as often as one that fails, but never if there is one try:
+  // when thousands of ranks begin together, it refuses most of what they ask for.
   RetryPolicy(int64_t max_tries, double max_seconds)
       : max_tries_(max_tries), max_seconds_(max_seconds) {}
 
@@ -30,10 +33,13 @@ class RetryPolicy {
   std::optional<Time> After(const Failure& failure);
 
  private:
+  static constexpr int64_t kBusyTries = 10;
+
   int64_t max_tries_;
   double max_seconds_;
   int64_t num_tries_ = 0;
   int64_t num_failures_ = 0;
+  int64_t num_busy_ = 0;
   Time first_failure_ = {};
 };
 

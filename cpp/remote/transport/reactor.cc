@@ -282,7 +282,7 @@ void Reactor::Decide(const Job& job, const Transfer& ended, const Verdict& verdi
       return queue_.Add(job);
     case Kind::kBusy:
     case Kind::kAgain:
-      return Retry(job, ended, verdict.reason);
+      return Retry(job, ended, verdict);
     case Kind::kRedirect:
     case Kind::kFailure:
       break;
@@ -301,7 +301,7 @@ void Reactor::Refuse(const Job& job, const Transfer& ended, const Verdict& verdi
   const bool is_same = job->refused != nullptr && job->refused->IsSameAs(address);
   job->refused = ended.request().address;
   const bool is_due = object.addresses->Refused(object.number, address);
-  if (is_due && !is_same) return Retry(job, ended, verdict.reason);
+  if (is_due && !is_same) return Retry(job, ended, verdict);
   if (++job->num_refused < kMaxRefused) {
     ++counters_.num_retries;
     return queue_.Add(job);
@@ -312,12 +312,13 @@ void Reactor::Refuse(const Job& job, const Transfer& ended, const Verdict& verdi
                   {.path = object.path}));
 }
 
-void Reactor::Retry(const Job& job, const Transfer& ended, const std::string& reason) {
+void Reactor::Retry(const Job& job, const Transfer& ended, const Verdict& verdict) {
   const double draw = std::uniform_real_distribution<>()(random_);
   const auto time =
       job->retries.After({.now = Clock::now(),
                           .retry_after_seconds = ended.retry_after_seconds(),
-                          .draw = draw});
+                          .draw = draw,
+                          .is_busy = verdict.kind == Kind::kBusy});
   if (time) {
     ++counters_.num_retries;
     return queue_.AddAfter(*time, job);
@@ -325,7 +326,7 @@ void Reactor::Retry(const Job& job, const Transfer& ended, const std::string& re
   Fail(job, Error(ErrorKind::kIo,
                   "cannot read " + Range(*job->fetch) + " after " +
                       std::to_string(job->retries.num_tries()) +
-                      " tries: " + Reason(reason, ended.answer()),
+                      " tries: " + Reason(verdict.reason, ended.answer()),
                   {.path = job->fetch->object().path}));
 }
 

@@ -76,7 +76,7 @@ class Reactor : private Transfer::Owner {
   void Finish(const TransferPool::Done& done);
   void Decide(const Job& job, const Transfer& ended, const Verdict& verdict);
   void Refuse(const Job& job, const Transfer& ended, const Verdict& verdict);
-  void Retry(const Job& job, const Transfer& ended, const std::string& reason);
+  void Retry(const Job& job, const Transfer& ended, const Verdict& verdict);
   void Complete(const Job& job);
   void Fail(const Job& job, const Error& error);
   void AbandonAll(const Job& job);

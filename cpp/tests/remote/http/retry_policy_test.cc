@@ -47,6 +47,24 @@ TEST_CASE("tries are counted, and end") {
   CHECK_FALSE(policy.After({.now = At(0)}));
 }
 
+TEST_CASE("a busy store is asked ten times as often, unless there is one try") {
+  for (const int64_t max_tries : {1, 2, 5}) {
+    RetryPolicy policy(max_tries, 1e6);
+    int64_t num_tries = 1;
+    for (policy.BeginTry(); policy.After({.now = At(0), .is_busy = true}); ++num_tries) {
+      policy.BeginTry();
+    }
+    CHECK(num_tries == 10 * (max_tries - 1) + 1);
+  }
+  RetryPolicy policy(2, 1e6);
+  for (const bool is_busy : {true, false, true}) {
+    policy.BeginTry();
+    CHECK(policy.After({.now = At(0), .is_busy = is_busy}));
+  }
+  policy.BeginTry();
+  CHECK_FALSE(policy.After({.now = At(0)}));
+}
+
 TEST_CASE("no try begins later than allowed after the first failure") {
   RetryPolicy policy(100, 10);
   policy.BeginTry();

@@ -37,7 +37,7 @@ _OLD_SECONDS = 3600.0
 # Ranks divide so many files among them, and do not divide a file.
 _MANY_FILES = 256
 # The version of the content and of how it is found; files of others are written anew.
-_FORMAT = 5
+_FORMAT = 6
 # The answer of the rank that looked, about a file that is not to be trusted.
 _DISTRUSTED = b"-"
 
@@ -166,8 +166,10 @@ class Pass(Generic[Kept]):
 
         contents = share(json.dumps(self.told), len(ends), made)
         parts = [
-            decoded(content, self.codec(part_of(part, len(contents))).decode)
-            for part, content in enumerate(contents)
+            # They may be large, and are in memory twice for no longer than they must.
+            decoded(contents.pop(0), self.codec(part_of(part, num_parts)).decode)
+            for num_parts in [len(contents)]
+            for part in range(num_parts)
         ]
         found = parts[0] if len(parts) == 1 else self.joined(parts)
         if file is not None:

@@ -6,6 +6,8 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
@@ -22,8 +24,9 @@ Unit = Literal["sequence", "batch", "sample"]
 
 _ALL, _RUNS, _BITS = 0, 1, 2
 _WORD_ROWS = 64
-# Begins and ends of runs have 32 bits.
+# Begins and ends of runs have 32 bits, and twice as many rows 33.
 _MAX_ROWS = 2**32
+_MAX_VARINT_BYTES = 5
 _OF_ROW_GROUPS = [
     f"row_group_{name}" for name in ("file", "in_file", "num_rows", "num_bytes", "first_row")
 ]
@@ -31,12 +34,16 @@ _OF_ROW_GROUPS = [
 
 @dataclass(frozen=True, eq=False)
 class RowSelection:
-    """The selected rows of `G` row groups, each kept as runs or as bits, whichever is smaller."""
+    """The selected rows of `G` row groups, each kept as runs or as bits.
+
+    Every rank keeps all of them: one row in a hundred, at random, takes 1.6 bytes.
+    """
 
     form: NDArray[np.uint8]
     begin: NDArray[np.int64]  # [G + 1], where the words of each row group begin, and the last end
-    # A run is one word: its first row in the low half, the row after its last in the high half.
-    # Bits are 64 rows a word, the first row lowest.
+    # Runs are varints of 7 bits a byte, lowest first, padded with zeros: how many runs there are;
+    # for each, twice the rows left out before it, plus 1 if it is longer than one row; for each of
+    # these, its rows less 2. Bits are 64 rows a word, the first row lowest.
     words: NDArray[np.uint64]
     num_rows: NDArray[np.int64]
 
@@ -71,10 +78,31 @@ class RowSelection:
 
     def digest(self) -> bytes:
         """Return 16 bytes that differ for other rows."""
-        return _digest(b"", self.form, self.begin, self.words)
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> bytes:
+        # States hold it, and so it is that of bounds of runs, each two halves of a word.
+        parts = [self._words(at) for at in range(len(self.form))]
+        is_runs = (self.form == _RUNS).tolist()
+        sizes = [
+            _num_runs(words) if runs else len(words)
+            for words, runs in zip(parts, is_runs, strict=True)
+        ]
+        begin = np.append(0, np.cumsum(sizes, dtype=np.int64))
+        whole = (
+            _edges(words).astype("<u4") if runs else words
+            for words, runs in zip(parts, is_runs, strict=True)
+        )
+        return _digest(b"", chain([self.form, begin], whole))
+
+    def _words(self, row_group: int) -> NDArray[np.uint64]:
+        return self.words[self.begin[row_group] : self.begin[row_group + 1]]
 
     def keep(self, row_groups: NDArray[np.bool_]) -> RowSelection:
         """Return the selection of the marked row groups alone."""
+        if row_groups.all():
+            return self
         sizes = np.diff(self.begin)
         return RowSelection(
             self.form[row_groups],
@@ -85,14 +113,13 @@ class RowSelection:
 
     def stored_rows(self, row_group: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers, in their row group, of rows that are counted among the selected."""
-        words = self.words[self.begin[row_group] : self.begin[row_group + 1]]
-        form = self.form[row_group]
+        words, form = self._words(row_group), self.form[row_group]
         if form == _ALL:
             return rows
         if form == _BITS:
             bits = np.unpackbits(words.view(np.uint8), bitorder="little")
             return np.flatnonzero(bits)[rows]
-        bounds = words.view(np.uint32).astype(np.int64).reshape(-1, 2)
+        bounds = _edges(words).reshape(-1, 2)
         ends = np.cumsum(bounds[:, 1] - bounds[:, 0])
         run = np.searchsorted(ends, rows, side="right")
         stored: NDArray[np.int64] = bounds[run, 1] - (ends[run] - rows)
@@ -116,7 +143,7 @@ class PackedRows:
 
     def digest(self) -> bytes:
         """Return 16 bytes that differ for other units."""
-        return _digest(self.rules.encode(), *_arrays_of(self).values())
+        return _digest(self.rules.encode(), _arrays_of(self).values())
 
     @classmethod
     def joined(cls, parts: Sequence[PackedRows]) -> PackedRows:
@@ -137,7 +164,7 @@ def _arrays_of(rows: PackedRows) -> dict[str, NDArray[np.int64]]:
     return {name: value for name, value in vars(rows).items() if isinstance(value, np.ndarray)}
 
 
-def _digest(head: bytes, *arrays: NDArray[Any]) -> bytes:
+def _digest(head: bytes, arrays: Iterable[NDArray[Any]]) -> bytes:
     digest = hashlib.blake2b(head, digest_size=16)
     for array in arrays:
         digest.update(array.astype(array.dtype.newbyteorder("<")).tobytes())
@@ -322,7 +349,7 @@ class Manifest:
     def select(self, selection: RowSelection) -> Manifest:
         """Return the manifest of the selected rows, without the row groups that have none."""
         left = selection.num_rows > 0
-        if selection.keep(left).is_all:
+        if not selection.form[left].any():
             return self.keep(left)
         selected = replace(self, selection=selection, row_group_num_rows=frozen(selection.num_rows))
         return selected.keep(left)
@@ -385,8 +412,45 @@ def _packed(mask: NDArray[np.bool_]) -> tuple[int, NDArray[np.uint64]]:
         return _ALL, np.zeros(0, np.uint64)
     edges = np.flatnonzero(np.diff(mask, prepend=False, append=False))
     if len(edges) // 2 <= -(-len(mask) // _WORD_ROWS):
-        return _RUNS, edges.astype("<u4").view(np.uint64)
+        return _RUNS, _words_of_runs(edges)
     padded = np.zeros(-(-len(mask) // _WORD_ROWS) * 8, np.uint8)
     bits = np.packbits(mask, bitorder="little")
     padded[: len(bits)] = bits
     return _BITS, padded.view(np.uint64)
+
+
+def _words_of_runs(edges: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the words of runs from the first row of each and the row after its last in turn."""
+    left_out, rows = np.diff(edges, prepend=0).reshape(-1, 2).T
+    is_longer = rows > 1
+    numbers = np.concatenate([[len(rows)], 2 * left_out + is_longer, rows[is_longer] - 2])
+    at = np.arange(_MAX_VARINT_BYTES)
+    rest = numbers[:, None] >> 7 * at
+    is_there = (rest > 0) | (at == 0)
+    is_last = rest < 1 << 7
+    content = (rest & 0x7F | np.where(is_last, 0, 0x80))[is_there].astype(np.uint8)
+    return np.append(content, np.zeros(-len(content) % 8, np.uint8)).view(np.uint64)
+
+
+def _num_runs(words: NDArray[np.uint64]) -> int:
+    head = words[:1].view(np.uint8)
+    return int(_numbers(head[: np.argmax(head < 1 << 7) + 1])[0])
+
+
+def _numbers(content: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the varints of bytes."""
+    is_last = content < 1 << 7
+    first = np.append(0, np.flatnonzero(is_last)[:-1] + 1)
+    of_byte: NDArray[np.int64] = np.cumsum(is_last) - is_last
+    shifts = 7 * (np.arange(len(content)) - first[of_byte])
+    numbers: NDArray[np.int64] = np.add.reduceat((content & 0x7F).astype(np.int64) << shifts, first)
+    return numbers
+
+
+def _edges(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return the first row of each run and the row after its last in turn."""
+    numbers = _numbers(words.view(np.uint8))
+    heads, lengths = np.split(numbers[1:], numbers[:1])
+    rows = 1 + (heads & 1)
+    rows[rows > 1] += lengths[: np.count_nonzero(rows > 1)]
+    return np.cumsum(np.stack([heads >> 1, rows], axis=1))

@@ -168,8 +168,8 @@ class _Meeting:
             verdict = self._absence(absent)
         else:
             self._start.has_met_all = True
-            read = self._peers.read
-            others = {rank: RankNote(*json.loads(read(key))) for rank, key in keys.items()}
+            notes = self._peers.read_all(list(keys.values()))
+            others = dict(zip(keys, (RankNote(*json.loads(note)) for note in notes), strict=True))
             verdict = disagreement({self._peers.own: own} | others)
         self._announce(verdict)
         return verdict
@@ -192,7 +192,7 @@ class _Meeting:
 
     def _others_have_come(self) -> bool:
         others = self._notes_of_others.values() if self._is_first else [self._verdict_key]
-        return self._peers.has_any(others)
+        return any(self._peers.store.check([key]) for key in others)
 
     def _enter(self, limit_seconds: float | None = None) -> bool:
         """Learn the name of this start of the job; False if the first rank did not come."""
@@ -224,7 +224,8 @@ class _Meeting:
         warned = limit_seconds is not None
 
         def absent() -> list[int]:
-            return [rank for rank, key in keys.items() if not peers.store.check([key])]
+            present = set(peers.present(keys.values()))
+            return [rank for rank, key in keys.items() if key not in present]
 
         def look(waited: float) -> None:
             nonlocal warned

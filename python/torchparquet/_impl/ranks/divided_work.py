@@ -3,22 +3,30 @@
     next part, counted in the store ──► this rank does it ──► its result in the store
             │ no part is left
             ▼
-    the results of other ranks; a part that does not come is done here too
+    the first rank of a node: the results of others ──► a file in the node's memory
+            │ a part that does not come is done here too         │
+            ▼                                                    ▼
+          all parts                                 the other ranks of the node
 
 So a rank that comes late finds what is left, one that comes alone does all, and none waits for a
-rank that does not do the same work.
+rank that does not do the same work. The store, one process, sends a result once to each node.
 """
 
 from __future__ import annotations
 
-import base64
+import atexit
 import json
 import logging
 import os
+import struct
+import uuid
 import zlib
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, TypeAlias
 
+from torchparquet._impl.files.remote.node_files import forget, shared_file
+from torchparquet._impl.processors import num_ranks_here
 from torchparquet._impl.ranks.peers import Peers, digest
 from torchparquet.errors import one_line
 
@@ -30,10 +38,11 @@ _PARTS_OF_RANK = 4
 # Every rank reads every part from one store.
 _MOST_PARTS = 128
 # A store takes no value above 8 MiB, and the process that holds it has only so much memory.
-_VALUE_CHARACTERS = 4 << 20
-_MOST_VALUES = 64
+_VALUE_BYTES = 4 << 20
+_MOST_VALUES = 128
+_VALUES_AT_ONCE = 16
 _WARN_AFTER_SECONDS = 30.0
-_NOTHING = "-"
+_NOTHING = b"-"
 # Tell the starts of a job under torchrun apart. Ranks of which torchrun counts other restarts,
 # as it may on other nodes, work for themselves.
 _OF_START = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
@@ -55,25 +64,93 @@ def divided(peers: Peers | None, what: str, most_parts: int, work: Work) -> list
     done: dict[int, bytes] = {}
     while (part := peers.store.add(f"{place}/taken", 1) - 1) < num_parts:
         done[part] = _done(peers, f"{place}/{part}", work, part, num_parts)
-    for part in range(num_parts):
-        if part not in done:
-            found = _left_by_another(peers, f"{place}/{part}")
-            done[part] = work(part, num_parts) if found is None else found
+    found = _once_on_node(peers, place, lambda: _with_others(peers, place, done, num_parts, work))
     if peers.store.add(f"{place}/read", 1) == len(peers.ranks):
         _forget(peers, place, num_parts)
-    return [done[part] for part in range(num_parts)]
+    return [found[part] for part in range(num_parts)]
+
+
+def _with_others(
+    peers: Peers, place: str, done: dict[int, bytes], num_parts: int, work: Work
+) -> dict[int, bytes]:
+    """Return all parts, those of others too; one that another left no result of is done here."""
+    missing = [part for part in range(num_parts) if part not in done]
+    found = done | (_left_by_others(peers, place, missing) if missing else {})
+    return found | {part: work(part, num_parts) for part in missing if part not in found}
+
+
+def _once_on_node(
+    peers: Peers, place: str, find: Callable[[], dict[int, bytes]]
+) -> dict[int, bytes]:
+    """Return what the first rank of this node finds, which the others wait for."""
+    num_ranks = min(num_ranks_here(), len(peers.ranks))
+    if num_ranks == 1:
+        return find()
+    invented = uuid.uuid4().hex
+    # Nobody else's file has that name, or is left from an earlier start.
+    name = bytes(peers.store.compare_set(f"{place}/file", "", invented)).decode()
+    name += digest(place)
+    with shared_file(name) as file:
+        found = None if file is None else _read(file)
+        if found is None:
+            found = find()
+            if file is not None and _write(file, found):
+                atexit.register(forget, name, os.getpid())
+        if file is not None and _num_readers(file) == num_ranks:
+            forget(name, os.getpid())
+    return found
+
+
+# A file has the number of its readers, the size of its head, the head and the parts.
+_WORDS = struct.Struct("<qq")
+
+
+def _read(file: int) -> dict[int, bytes] | None:
+    """Return the parts that a file has; None if it is new, or was not written to its end."""
+    content = os.pread(file, os.fstat(file).st_size, 0)
+    if len(content) <= _WORDS.size:
+        return None
+    at = _WORDS.size + _WORDS.unpack_from(content)[1]
+    sizes: dict[str, int] = json.loads(content[_WORDS.size : at])
+    found = {}
+    for part, size in sizes.items():
+        found[int(part)] = zlib.decompress(memoryview(content)[at : at + size])
+        at += size
+    return found
+
+
+def _write(file: int, parts: dict[int, bytes]) -> bool:
+    """Write parts into a file; return False if memory is full, so that others find them too."""
+    packed = {part: zlib.compress(content, 1) for part, content in parts.items()}
+    head = json.dumps({part: len(content) for part, content in packed.items()}).encode()
+    try:
+        with os.fdopen(os.dup(file), "r+b") as to:
+            to.write(_WORDS.pack(0, len(head)) + head)
+            to.writelines(packed.values())
+    except OSError:
+        os.ftruncate(file, 0)
+    return os.fstat(file).st_size > 0
+
+
+def _num_readers(file: int) -> int:
+    """Count one more reader, and return how many there are."""
+    words = os.pread(file, _WORDS.size, 0)
+    if not words:
+        return 0
+    count, head_bytes = _WORDS.unpack(words)
+    os.pwrite(file, _WORDS.pack(count + 1, head_bytes), 0)
+    return int(count) + 1
 
 
 def _forget(peers: Peers, place: str, num_parts: int) -> None:
     """Free the store's memory of parts that all ranks have."""
-    for part in range(num_parts):
-        key = f"{place}/{part}"
-        left = peers.read(key) if peers.has_any([key]) else _NOTHING
-        values = 0 if left.startswith(_NOTHING) else json.loads(left)
+    keys = peers.present([f"{place}/{part}" for part in range(num_parts)])
+    for key, left in zip(keys, peers.read_all(keys), strict=True):
+        values = 0 if left.startswith(_NOTHING) else int(left)
         for name in (key, f"{key}/rank", *(f"{key}/{number}" for number in range(values))):
             peers.store.delete_key(name)
-    peers.store.delete_key(f"{place}/taken")
-    peers.store.delete_key(f"{place}/read")
+    for name in ("taken", "file", "read"):
+        peers.store.delete_key(f"{place}/{name}")
 
 
 def _done(peers: Peers, key: str, work: Work, part: int, num_parts: int) -> bytes:
@@ -82,36 +159,47 @@ def _done(peers: Peers, key: str, work: Work, part: int, num_parts: int) -> byte
     left = _NOTHING
     try:
         made = work(part, num_parts)
-        packed = base64.b64encode(zlib.compress(made)).decode()
-        begins = range(0, len(packed), _VALUE_CHARACTERS)
+        packed = zlib.compress(made)
+        begins = range(0, len(packed), _VALUE_BYTES)
         if len(begins) <= max(1, _MOST_VALUES // num_parts):
             for value, begin in enumerate(begins):
-                peers.store.set(f"{key}/{value}", packed[begin : begin + _VALUE_CHARACTERS])
-            left = json.dumps(len(begins))
+                # It takes bytes, which its types do not tell.
+                content: Any = packed[begin : begin + _VALUE_BYTES]
+                peers.store.set(f"{key}/{value}", content)
+            left = b"%d" % len(begins)
     except Exception as error:
-        left += one_line(error)
+        left += one_line(error).encode()
         raise
     finally:
-        peers.store.set(key, left)
+        peers.store.set(key, left.decode())
     return made
 
 
-def _left_by_another(peers: Peers, key: str) -> bytes | None:
-    """Return the result of another rank; None if it left none within the store's timeout."""
+def _left_by_others(peers: Peers, place: str, parts: Sequence[int]) -> dict[int, bytes]:
+    """Return the results of other ranks, without those that do not come in the store's time."""
+    key_of = {f"{place}/{part}": part for part in parts}
     warned = False
+
+    def absent() -> list[str]:
+        present = set(peers.present(key_of))
+        return [key for key in key_of if key not in present]
 
     def look(waited: float) -> None:
         nonlocal warned
         if waited > _WARN_AFTER_SECONDS and not warned:
             warned = True
-            _logger.warning(
-                "rank %d waits for what rank %s reads before the first epoch, since %d seconds",
-                peers.own,
-                _taker(peers, key),
-                waited,
-            )
+            for key in absent()[:1]:
+                _logger.warning(
+                    "rank %d waits for what rank %s reads before the first epoch, since %d seconds",
+                    peers.own,
+                    _taker(peers, key),
+                    waited,
+                )
 
-    if not peers.wait([key], peers.timeout_seconds, look):
+    late = set[str]()
+    if not peers.wait(key_of, peers.timeout_seconds, look):
+        late.update(absent())
+    for key in sorted(late):
         _logger.warning(
             "rank %s has not ended what it reads before the first epoch within the timeout of "
             "torch.distributed's store, %d seconds, so rank %d reads it too",
@@ -119,21 +207,26 @@ def _left_by_another(peers: Peers, key: str) -> bytes | None:
             peers.timeout_seconds,
             peers.own,
         )
-        return None
-    left = peers.read(key)
-    if left.startswith(_NOTHING):
-        if left != _NOTHING:
+    present = [key for key in key_of if key not in late]
+    num_values: dict[str, int] = {}
+    for key, left in zip(present, peers.read_all(present), strict=True):
+        if not left.startswith(_NOTHING):
+            num_values[key] = int(left)
+        elif left != _NOTHING:
             _logger.warning(
                 "rank %s failed to read its part before the first epoch, so rank %d reads it too: "
                 "%s",
                 _taker(peers, key),
                 peers.own,
-                left[1:],
+                left[1:].decode(),
             )
-        return None
-    values = [peers.read(f"{key}/{number}") for number in range(json.loads(left))]
-    return zlib.decompress(base64.b64decode("".join(values)))
+    values = [f"{key}/{number}" for key, count in num_values.items() for number in range(count)]
+    contents = iter(peers.read_all(values, _VALUES_AT_ONCE))
+    return {
+        key_of[key]: zlib.decompress(b"".join(islice(contents, count)))
+        for key, count in num_values.items()
+    }
 
 
 def _taker(peers: Peers, key: str) -> str:
-    return peers.read(f"{key}/rank") if peers.has_any([f"{key}/rank"]) else "(unknown)"
+    return peers.read(f"{key}/rank") if peers.store.check([f"{key}/rank"]) else "(unknown)"

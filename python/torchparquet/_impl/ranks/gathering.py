@@ -27,10 +27,12 @@ def gathered(peers: Peers, what: str, own: str, merged: Callable[[Mapping[int, s
     store.set(keys[peers.own], own)
     if peers.own == first:
         if peers.wait(keys.values(), peers.timeout_seconds):
-            found = _MADE + merged({rank: peers.read(key) for rank, key in keys.items()})
+            texts = [content.decode() for content in peers.read_all(list(keys.values()))]
+            found = _MADE + merged(dict(zip(keys, texts, strict=True)))
             store.delete_key(f"{root}/{number - 1}/result")  # all have read it
         else:
-            absent = [rank for rank, key in keys.items() if not store.check([key])]
+            present = set(peers.present(keys.values()))
+            absent = [rank for rank, key in keys.items() if key not in present]
             found = _ABSENT + listed(absent)
         store.set(result, found)
         for key in keys.values():

@@ -7,7 +7,7 @@ import json
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +85,7 @@ def select_rows(
             return RowSelection.of_masks(masks)
 
         def codec(row_groups: slice) -> Codec[RowSelection]:
-            return Codec(vars, partial(_selection, manifest.row_group_num_rows[row_groups]))
+            return Codec(_arrays, partial(_selection, manifest.row_group_num_rows[row_groups]))
 
         selection = found_by_pass(
             Pass([_digest(conditions)], codec, find, RowSelection.joined),
@@ -177,6 +177,10 @@ def _marked(numbers: NDArray[np.int64], begin: int, num_rows: int, _values: Valu
 def _of_split(split: Split, begin: int, num_rows: int, values: Values) -> Mask:
     by = values.get(_SPLIT)
     return rows_of_split(split, begin, num_rows) if by is None else values_of_split(split, by)
+
+
+def _arrays(selection: RowSelection) -> dict[str, Any]:
+    return {of.name: getattr(selection, of.name) for of in fields(selection)}
 
 
 def _selection(most_rows: NDArray[np.int64], parts: dict[str, Any]) -> RowSelection:

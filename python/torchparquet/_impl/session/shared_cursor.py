@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchparquet._impl.ranks.agreement import start_of_job
+from torchparquet._impl.ranks.gathering import gathered
 from torchparquet._impl.ranks.sharding import in_worker
 from torchparquet.errors import RankMismatchError
 
@@ -78,7 +79,7 @@ def join_pass(of: Pass, membership: Membership) -> tuple[Sequence[int], Iterator
         )
     identity = [*of.identity, peers.ranks, start_of_job(peers)]
     key = _begun_pass(peers.store, of._replace(identity=identity))
-    taken = None if of.taken is None else _taken_by_all(peers, key, of.taken)
+    taken = None if of.taken is None else _taken_by_all(peers, of.taken)
     return _without(every, taken), _counter(peers.store, key)
 
 
@@ -103,23 +104,27 @@ def _counter(store: Store, key: str) -> Iterator[int]:
     return map(store.add, repeat(key), repeat(1))
 
 
-def _taken_by_all(peers: Peers, key: str, taken: Sequence[int]) -> list[int]:
+def _taken_by_all(peers: Peers, taken: Sequence[int]) -> list[int]:
     """Tell the other ranks what this one has taken, and return what all of them have."""
-    keys = [f"{key}/taken/{rank}" for rank in peers.ranks]
-    peers.store.set(f"{key}/taken/{peers.own}", json.dumps(list(taken)))
-    if not peers.wait(keys, peers.timeout_seconds):
+    try:
+        texts = gathered(peers, "states", json.dumps(list(taken)), _one_list)
+    except RankMismatchError as error:
         raise RankMismatchError(
             'all ranks must load a state with even="dynamic", each its own, and go on: another '
             "one did not in time"
-        )
-    every = [json.loads(peers.read(key)) for key in keys]
-    twice = [number for number, times in Counter(chain(*every)).items() if times > 1]
+        ) from error
+    every: list[int] = json.loads(texts)
+    twice = [number for number, times in Counter(every).items() if times > 1]
     if twice:
         raise RankMismatchError(
             'the states that ranks load with even="dynamic" must be of one moment of one run, and '
             f"each rank needs its own: row group {twice[0]} of the epoch's order was taken in two"
         )
-    return list(chain(*every))
+    return every
+
+
+def _one_list(texts: Mapping[int, str]) -> str:
+    return json.dumps(list(chain(*map(json.loads, texts.values()))))
 
 
 def _without(positions: Sequence[int], taken: Sequence[int] | None) -> Sequence[int]:

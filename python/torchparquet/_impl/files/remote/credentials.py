@@ -7,22 +7,20 @@ file in memory that only their user can read. A process that needs others looks 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
-import stat
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 
 from torchparquet._impl.checks import shown
 from torchparquet._impl.files.remote.failures import ERRORS_OF_CODE, LastingError
+from torchparquet._impl.files.remote.node_files import forget, shared_file
 from torchparquet.errors import one_line
 
 # Returns options, and when they end in seconds since 1970; None if they do not or it is unknown.
@@ -35,10 +33,6 @@ Share: TypeAlias = "Callable[[str, int, Callable[[int, int], bytes]], list[bytes
 # A request's credentials must hold until the store has looked at it.
 _SPARE_SECONDS = 60.0
 _LEAST_SECONDS = 1.0
-# In memory; other systems have no such folder, so each process asks for itself.
-_FOLDER = Path("/dev/shm")  # noqa: S108
-# Credentials end within a day. Files of jobs that were killed stay.
-_OLD_SECONDS = 86400.0
 # A time in milliseconds is above this one, and no time in seconds.
 _MOST_SECONDS = 1e11
 _MAY_END = re.compile(r"token|sas_|headers")
@@ -107,7 +101,7 @@ class Credentials:
         name = invent() if share is None else share(json.dumps(what), 1, lambda *_: invent())[0]
         self._name = name.decode()
         self.current()
-        weakref.finalize(self, _forget, self._name, os.getpid())
+        weakref.finalize(self, forget, self._name, os.getpid())
 
     @property
     def can_renew(self) -> bool:
@@ -164,7 +158,7 @@ class Credentials:
         return self.can_renew and (given.is_due() or given.given_at == self._refused_at)
 
     def _next(self, old: Given) -> Given:
-        with _shared_file(self._name) as file:
+        with shared_file(self._name) as file:
             found = None if file is None else _read(file)
             if found is not None and found.given_at != old.given_at and not found.is_due():
                 return found
@@ -217,39 +211,6 @@ def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _path(name: str) -> Path | None:
-    """Return the path of a shared file; None without a folder that is this user's alone."""
-    folder = _FOLDER / f"torchparquet-{os.geteuid()}"
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.lstat()
-    except OSError:
-        return None
-    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-    return folder / name if is_own and not status.st_mode & 0o077 and name.isalnum() else None
-
-
-@contextlib.contextmanager
-def _shared_file(name: str) -> Iterator[int | None]:
-    """Lock the file of a name, and return its descriptor; None where there can be none."""
-    path = _path(name)
-    descriptor = None
-    if path is not None:
-        with contextlib.suppress(OSError):
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = os.open(path, flags, 0o600)
-    if descriptor is None:
-        yield None
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
-    finally:
-        # A child that was forked meanwhile has the descriptor too, so closing would not do.
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
-
-
 def _read(file: int) -> Given | None:
     """Return what a shared file holds; None if it is new, or was not written to its end."""
     content = os.pread(file, os.fstat(file).st_size, 0)
@@ -270,14 +231,3 @@ def _write(file: int, given: Given) -> None:
         os.ftruncate(file, 0)
         if same:
             os.pwrite(file, content.encode(), 0)
-
-
-def _forget(name: str, pid: int) -> None:
-    """Remove the file of a name, and those of jobs that were killed long ago."""
-    path = _path(name)
-    if path is None or pid != os.getpid():
-        return
-    for one in path.parent.iterdir():
-        with contextlib.suppress(OSError):
-            if one == path or time.time() - one.stat().st_mtime > _OLD_SECONDS:
-                one.unlink()

@@ -1,0 +1,1 @@
+"""Starts of jobs of many ranks, simulated."""

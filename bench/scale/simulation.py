@@ -1,0 +1,351 @@
+"""Simulated time for ranks that run the package's own protocol: stores, nodes, a clock.
+
+A rank is a greenlet that runs the real code of `ranks/`. What it asks of the store of
+torch.distributed, and what it sleeps, becomes an event of simpy; so requests are those of real
+ranks by construction, and 10,000 ranks take one process. Contents are stand-ins of a thousandth of
+their size, which the stores count in full.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import greenlet
+import simpy
+
+from torchparquet._impl.ranks import divided_work, peers
+
+SCALE = 1024
+# Of the native client: see cpp/remote/http/retry_policy.cc and connection_budget.h.
+_FIRST_SPAN, _MAX_SPAN, _MAX_TRIES, _MAX_SECONDS, _BURST = 0.1, 20.0, 91, 180.0, 0.5
+_TURN_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What one machine was measured to take, in seconds; see `constants`.
+
+    Attributes:
+        operation: Of the server of torch.distributed's store, by name, for one key.
+        more_key: For each further key of a request.
+        server_byte: For each byte that the server takes or sends.
+        round_trip: Between a rank and the server.
+        footer: To parse a footer and make a manifest's row of it.
+        listed: To list a key, beyond the page's latency.
+        open_store: Processor time of a rank to connect to the store of objects.
+        decode_file: To decode a file's row of the listing and the manifest of others.
+        listed_bytes: Of a file in the listing, compressed.
+        footer_bytes: Of a file in the manifest, compressed.
+        rank_note_bytes: Of what a rank tells others.
+    """
+
+    operation: dict[str, float]
+    more_key: float
+    server_byte: float
+    round_trip: float
+    footer: float
+    listed: float
+    open_store: float
+    decode_file: float
+    listed_bytes: float
+    footer_bytes: float
+    rank_note_bytes: int
+
+
+@dataclass
+class Objects:
+    """A store of objects: a latency, a bandwidth, and a limit on requests of each prefix."""
+
+    env: simpy.Environment
+    latency: float
+    limit_per_second: float = float("inf")
+    num_requests: Counter[str] = field(default_factory=Counter)
+    _spare: float = 0.0
+    _at: float = 0.0
+
+    def accepts(self, kind: str) -> bool:
+        """Count a request, and return whether the store answers it; 503 else."""
+        self.num_requests[kind] += 1
+        if self.limit_per_second == float("inf"):
+            return True
+        # A tenth of a second's requests may come at once.
+        gained = (self.env.now - self._at) * self.limit_per_second
+        self._spare = min(self._spare + gained, self.limit_per_second / 10)
+        self._at = self.env.now
+        if self._spare < 1:
+            self.num_requests["503"] += 1
+            return False
+        self._spare -= 1
+        return True
+
+
+class TorchStore:
+    """The server of torch.distributed's store: one after another, in order of arrival."""
+
+    timeout = timedelta(seconds=1800)
+
+    def __init__(self, world: World) -> None:
+        """Hold nothing."""
+        self._world, self._values, self._free_at = world, dict[str, bytes](), 0.0
+        self.counts, self.busy_seconds, self.num_bytes = Counter[str](), 0.0, 0
+
+    def _ask(self, name: str, values: Mapping[str, bytes | None]) -> None:
+        """Wait for the server's answer to a request of keys, with values of either side."""
+        costs, now = self._world.costs, self._world.env.now
+        service = costs.operation[name] + costs.more_key * max(0, len(values) - 1)
+        full = sum(_num_bytes(*of) for of in values.items())
+        service += costs.server_byte * full
+        arrives = now + costs.round_trip / 2
+        self._free_at = max(arrives, self._free_at) + service
+        self.counts[name] += 1
+        self.busy_seconds += service
+        self.num_bytes += full
+        # Nobody waits for what is set.
+        if name not in ("set", "multi_set"):
+            self._world.sleep(self._free_at + costs.round_trip / 2 - now)
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """As torch's."""
+        content = value.encode() if isinstance(value, str) else value
+        self._ask("set", {key: content})
+        self._values[key] = content
+
+    def get(self, key: str) -> bytes:
+        """As torch's, of a key that is there."""
+        self._ask("get", {key: self._values[key]})
+        return self._values[key]
+
+    def add(self, key: str, amount: int) -> int:
+        """As torch's."""
+        self._ask("add", {key: None})
+        self._values[key] = b"%d" % (int(self._values.get(key, b"0")) + amount)
+        return int(self._values[key])
+
+    def check(self, keys: Collection[str]) -> bool:
+        """As torch's."""
+        self._ask("check", dict.fromkeys(keys))
+        return all(key in self._values for key in keys)
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        """As torch's, of keys that are there."""
+        values = {key: self._values[key] for key in keys}
+        self._ask("multi_get", values)
+        return list(values.values())
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[str]) -> None:
+        """As torch's."""
+        given = {key: value.encode() for key, value in zip(keys, values, strict=True)}
+        self._ask("multi_set", given)
+        self._values |= given
+
+    def compare_set(self, key: str, _: str, wanted: str) -> bytes:
+        """As torch's, for a key that is not there yet."""
+        self._ask("compare_set", {key: None})
+        return self._values.setdefault(key, wanted.encode())
+
+    def delete_key(self, key: str) -> bool:
+        """As torch's."""
+        self._ask("delete_key", {key: None})
+        return self._values.pop(key, None) is not None
+
+
+@dataclass
+class World:
+    """Ranks, their nodes and their stores, in simulated time.
+
+    Attributes:
+        machine: Processors that all ranks share, as in a check on one machine, and how many other
+            programs share them too; None: each rank has a processor.
+    """
+
+    costs: Costs
+    num_ranks: int
+    ranks_per_node: int
+    latency: float
+    limit_per_second: float = float("inf")
+    machine: tuple[int, float] | None = None
+
+    def __post_init__(self) -> None:
+        """Begin at no time."""
+        self.env = simpy.Environment()
+        self.objects = Objects(self.env, self.latency, self.limit_per_second)
+        self.store = TorchStore(self)
+        self._num_computing = 0
+        self._files: dict[tuple[int, str], tuple[int, simpy.Resource]] = {}
+        self._connected: set[int] = set()
+        self.failures: list[Exception] = []
+
+    def sleep(self, seconds: float) -> None:
+        """Let simulated time pass for the rank that calls."""
+        self._wait(self.env.timeout(max(0.0, seconds)))
+
+    def compute(self, seconds: float) -> None:
+        """Have a processor work for the rank that calls."""
+        self._num_computing += 1
+        while seconds > 0:
+            part = seconds if self.machine is None else min(seconds, _TURN_SECONDS)
+            seconds -= part
+            self.sleep(part * self._slowdown())
+        self._num_computing -= 1
+
+    def _slowdown(self) -> float:
+        if self.machine is None:
+            return 1.0
+        processors, others = self.machine
+        # Each program has the same part of the processors.
+        return max(1.0, (self._num_computing + others) / processors)
+
+    def connect(self, rank: int) -> None:
+        """Have a rank make what reaches the store of objects, if it has not yet."""
+        if rank not in self._connected:
+            self._connected.add(rank)
+            self.compute(self.costs.open_store)
+
+    def in_turn(self, num_requests: int, kind: str) -> None:
+        """Ask the store of objects for one thing after another, as listings do."""
+        for _ in range(num_requests):
+            for failures in range(_MAX_TRIES):
+                self.sleep(self.latency)
+                if self.objects.accepts(kind):
+                    break
+                self.sleep(_wait_after(failures))
+
+    def fetch(self, num_requests: int, seconds_each: float = 0.0, first: int | None = None) -> None:
+        """Ask for ranges by the native client, and wait for the first of them, or for all."""
+        client = _Client(self, num_requests, seconds_each, first or num_requests)
+        self._wait(client.come)
+
+    @staticmethod
+    def _wait(event: simpy.Event) -> None:
+        greenlet.getcurrent().parent.switch(event)
+
+    def run(self, rank: Callable[[peers.Peers], None]) -> float:
+        """Run all ranks, and return when the last one ended."""
+        numbers = tuple(range(self.num_ranks))
+        with contextlib.ExitStack() as stack:
+            for patch in self._patches():
+                stack.enter_context(patch)
+            for own in numbers:
+                of = peers.Peers(numbers, own, self.store)  # type: ignore[arg-type]
+                self.env.process(self._process(rank, of))
+            self.env.run()
+        if self.failures:
+            raise self.failures[0]
+        return float(self.env.now)
+
+    def _process(
+        self, rank: Callable[[peers.Peers], None], of: peers.Peers
+    ) -> Generator[simpy.Event, Any, None]:
+        def act() -> None:
+            greenlet.getcurrent().node = of.own // self.ranks_per_node
+            try:
+                rank(of)
+            except Exception as error:
+                self.failures.append(error)
+
+        running = greenlet.greenlet(act)
+        event = running.switch()
+        while not running.dead:
+            yield event
+            event = running.switch()
+
+    def _patches(self) -> Iterator[Any]:
+        """Return what replaces the clock, the processors of a node, and its memory."""
+        clock = mock.Mock(monotonic=lambda: self.env.now, sleep=self.sleep)
+        yield mock.patch.object(peers, "time", clock)
+        yield mock.patch.dict(os.environ, LOCAL_WORLD_SIZE=str(self.ranks_per_node))
+        yield mock.patch.object(divided_work, "shared_file", self._shared_file)
+        yield mock.patch.object(divided_work, "forget", self._forget)
+        yield mock.patch("atexit.register")
+        yield mock.patch.object(divided_work, "_VALUE_BYTES", divided_work._VALUE_BYTES // SCALE)
+
+    @contextlib.contextmanager
+    def _shared_file(self, name: str) -> Iterator[int]:
+        key = greenlet.getcurrent().node, name
+        if key not in self._files:
+            self._files[key] = os.memfd_create(name), simpy.Resource(self.env, 1)
+        file, lock = self._files[key]
+        with lock.request() as turn:
+            self._wait(turn)
+            yield file
+
+    def _forget(self, name: str, _: int) -> None:
+        file, _lock = self._files.pop((greenlet.getcurrent().node, name))
+        os.close(file)
+
+
+def _num_bytes(key: str, value: bytes | None) -> int:
+    if value is None:
+        return 0
+    # Results of work are stand-ins; the rank that takes a part is not.
+    is_result = key.startswith("torchparquet/work/") and re.search(r"/\d+/\d+/\d+$", key)
+    return len(value) * (SCALE if is_result else 1)
+
+
+def _wait_after(failures: int) -> float:
+    return random.uniform(0.0, min(_MAX_SPAN, _FIRST_SPAN * 2**failures))
+
+
+class _Client:
+    """The native client of one reading: how many requests are in flight, and other tries."""
+
+    def __init__(self, world: World, num_requests: int, seconds_each: float, first: int) -> None:
+        self._world, self._seconds_each, self._first = world, seconds_each, first
+        self.come = world.env.event()
+        self._most = max(8, 64 // world.ranks_per_node)
+        self._allowed, self._is_new, self._round = max(self._most // 4, 1), True, 0
+        self._overloaded_at, self._in_flight, self._num_come = -1.0, 0, 0
+        self._queue = deque((0, 0.0) for _ in range(num_requests))  # failures, the first at
+        self._begin()
+
+    def _begin(self) -> None:
+        while self._queue and self._in_flight < self._allowed:
+            self._in_flight += 1
+            # A refusal comes as late as a first byte.
+            self._after(self._world.latency, partial(self._answered, *self._queue.popleft()))
+
+    def _after(self, seconds: float, act: Callable[[], None]) -> None:
+        self._world.env.timeout(seconds).callbacks.append(lambda _: act())
+
+    def _answered(self, failures: int, first_at: float) -> None:
+        if self._world.objects.accepts("range"):
+            return self._after(self._seconds_each, self._completed)
+        self._in_flight -= 1
+        now = self._world.env.now
+        if now - self._overloaded_at >= _BURST:
+            self._overloaded_at, self._is_new, self._round = now, False, 0
+            self._allowed = max(1, self._allowed // 2)
+        first_at = first_at or now
+        if failures + 1 >= _MAX_TRIES or now >= first_at + _MAX_SECONDS:
+            self._world.objects.num_requests["given up"] += 1
+            self._completed_one()
+        else:
+            self._after(_wait_after(failures), partial(self._again, failures + 1, first_at))
+        return self._begin()
+
+    def _completed(self) -> None:
+        self._in_flight -= 1
+        self._round += 1
+        if self._is_new or self._round >= self._allowed:
+            self._round, self._allowed = 0, min(self._most, self._allowed + 1)
+        self._completed_one()
+        self._begin()
+
+    def _completed_one(self) -> None:
+        self._num_come += 1
+        if self._num_come == self._first:
+            self.come.succeed()
+
+    def _again(self, failures: int, first_at: float) -> None:
+        self._queue.append((failures, first_at))
+        self._begin()
