@@ -119,6 +119,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=100, help="schedules of each case")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--tests", nargs="+", default=[], help="programs; all without it")
+    parser.add_argument("--cases", default="", help="a part of the names of cases")
     arguments = parser.parse_args()
     programs = _programs(arguments.tests)
     if not programs:
@@ -127,7 +128,8 @@ def main() -> int:
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.runs)
     rows, num_runs, num_cases, num_failed = [], 0, 0, 0
     for program in programs:
-        of_cases = list(_runs(_cases(program), seeds))
+        chosen = [case for case in _cases(program) if arguments.cases in case.name]
+        of_cases = list(_runs(chosen, seeds))
         failed = [run for runs in of_cases for run in runs if run.failure]
         num_cases += len(of_cases)
         num_runs += sum(map(len, of_cases))

@@ -1,9 +1,8 @@
-"""Counts locks and waits of an iteration from outside, by a library that is loaded before all."""
+"""Makes an iteration slower, and counts its locks and waits, by a library loaded before all."""
 
 from __future__ import annotations
 
 import ctypes
-import itertools
 import re
 import subprocess
 import tempfile
@@ -18,22 +17,42 @@ _SOURCE = Path(__file__).with_name("probe.cc")
 # Files of the core that take the reader's own lock; other locks go by the file that takes them.
 _DECODES = "waits"  # decode threads alone
 _READER = {_DECODES, "decode_thread"}
+_PROBE = ctypes.CDLL(None)
+
+
+class Used(NamedTuple):
+    """Seconds of processors by kind of work, in the order of the probe; or their weights.
+
+    Attributes:
+        consumer: The thread that asks.
+        decode: Decode threads, and few others.
+        client: Threads that wait for sockets.
+        locked: All of these, while they hold a lock of the core.
+    """
+
+    consumer: float = 1.0
+    decode: float = 1.0
+    client: float = 1.0
+    locked: float = 1.0
 
 
 class Trace(NamedTuple):
     """The counts of the probe.
 
     Attributes:
-        locks: Seconds in which a decode thread held a lock, as its only one, by name.
-        spans: Of decode threads: begin and end of each time at work, in seconds of the clock.
-        cpu_seconds: Of decode threads.
+        used: In all.
+        decode: By decode threads, in seconds of processors.
+        locks: Thereof while they held a lock, as their only one, by name.
         num_wakes: Waits of decode threads that ended.
     """
 
+    used: Used
+    decode: float
     locks: dict[str, float]
-    spans: list[tuple[float, float]]
-    cpu_seconds: float
     num_wakes: int
+
+
+_EVEN = Used()
 
 
 def load() -> None:
@@ -71,33 +90,41 @@ def _taken_in(address: int, caller: int) -> str:
     return found[1]
 
 
-def begin() -> None:
-    """Forget all that was counted, and count from now on."""
+def begin(factor: int, weights: Used = _EVEN) -> None:
+    """Forget all that was counted, and make the process so many times slower from now on."""
     _, _, *code = _core()
-    ctypes.CDLL(None).probe_begin(*map(ctypes.c_uint64, code))
+    of_kinds = (ctypes.c_double * len(weights))(*weights)
+    _PROBE.probe_begin(*map(ctypes.c_uint64, code), ctypes.c_int64(factor), of_kinds)
+
+
+def settle() -> None:
+    """Have the thread that calls pay what it owes."""
+    _PROBE.probe_settle()
 
 
 def read() -> Trace:
-    """Return what was counted, once the decode threads have ended."""
+    """Return what was counted, once the decode threads have ended, and end counting."""
     with tempfile.NamedTemporaryFile("r") as file:
-        ctypes.CDLL(None).probe_write(file.name.encode())
+        _PROBE.probe_write(file.name.encode())
         threads = [thread.splitlines() for thread in file.read().split("thread")[1:]]
     locks: dict[str, float] = defaultdict(float)
-    spans: list[tuple[float, float]] = []
-    cpu_seconds, num_wakes = 0.0, 0
+    sums, decode, num_wakes = [0] * len(_EVEN), 0, 0
     for first, *lines in threads:
-        found = {
-            kind: [list(map(int, line.split()[1:])) for line in lines if line[:4] == kind]
-            for kind in ("site", "wait")
-        }
-        taken = [_taken_in(address, caller) for address, caller, *_ in found["site"]]
+        _, num_waits, *used = map(int, first.split())
+        sums = [one + two for one, two in zip(sums, used, strict=True)]
+        sites = [list(map(int, line.split()[1:])) for line in lines]
+        taken = [_taken_in(address, caller) for address, caller, _ in sites]
         if _DECODES not in taken:
             continue
-        for name, (_, _, held) in zip(taken, found["site"], strict=True):
+        decode += sum(used)
+        num_wakes += num_waits
+        for name, (_, _, held) in zip(taken, sites, strict=True):
             locks["reader" if name in _READER else name] += held / 1e9
-        began, ended, used = map(int, first.split())
-        cpu_seconds += used / 1e9
-        num_wakes += len(found["wait"])
-        moments = [began, *itertools.chain(*found["wait"]), ended]
-        spans += [(one / 1e9, two / 1e9) for one, two in itertools.pairwise(moments)][::2]
-    return Trace(dict(locks), spans, cpu_seconds, num_wakes)
+    return Trace(Used(*(one / 1e9 for one in sums)), decode / 1e9, dict(locks), num_wakes)
+
+
+def tried(threads: int, times: int, beside_us: int, locked_us: int) -> float:
+    """Return the seconds of threads that work so often for so long, alone and under one lock."""
+    numbers = (threads, times, 1000 * beside_us, 1000 * locked_us)
+    _PROBE.probe_try.restype = ctypes.c_int64
+    return float(_PROBE.probe_try(*map(ctypes.c_int64, numbers))) / 1e9

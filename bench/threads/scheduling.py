@@ -1,49 +1,52 @@
-r"""The cost of threads to each other, and what it allows on a machine with more cores.
+r"""How the reader's threads scale to 16 and 64 cores, on a machine that has two.
 
     pip install . -C cmake.build-type=RelWithDebInfo \
         -C "cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO=-O3 -g1 -DNDEBUG -fno-omit-frame-pointer"
-    python bench/threads/scheduling.py
+    chrt --rr 1 python bench/threads/scheduling.py
     python bench/threads/scheduling.py --quick
+    python bench/threads/scheduling.py --check
 
 Local files, a store (nginx on this machine, without delay and with 20 ms before each answer) and
-shuffle windows; narrow and wide tables. A library that stands before the C library's locks counts
-from outside, so the reader has no counters for it (probe.cc).
+shuffle windows; narrow and wide tables. A library that stands before the C library's locks makes
+the process D times slower: each thread sleeps D - 1 times as long as it uses the processor, before
+it asks for a lock, lets one go, wakes others or waits (probe.cc). With D of four times the threads
+the cores are mostly idle, and run the threads as so many cores would, each D times slower. All
+times here are divided by D. A client of stores has as many threads as on a machine of that size.
+The library also counts from outside, so the reader has no counters for it.
 
-A task here is one column of one row group: its processor time, the time for which a decode thread
-held a lock for it, by lock, and the waits of decode threads that ended. `opening` and `last` are
-the time, once an epoch, before the first and after the last moment in which two decode threads
-had work; `alone` is the part of the time between in which at most one had. `loop` and `client` are
-the processor time of the consumer, which takes batches and counts their rows, and of the HTTP
-client's threads, in parts of that of decode threads: the loop has one core, and the client as many
-threads as a rank that has all cores gives it.
+A task is one column of one row group. By row and number of threads:
 
-From W, the processor time of decode threads, and t(k), the time between in which k of them had
-work, on C cores beside L other processes that want one. L is such that the work adds up:
+    task µs         processor time of decode threads
+    under locks     for which a decode thread held a lock, by lock, µs a task
+    wake-ups        waits of decode threads that ended, a task
+    ends ms         what an epoch takes beside its rows at the pace of its middle half
+    busy            the part of their time for which decode threads decode, the consumer takes
+                    batches and counts rows, and the client's threads bring bytes, in the middle
+                    half or, the latter two, in all; the one near 100 % bounds the others
+    of linear       T(1) / (n T(n)) for an epoch of --epoch-seconds of decoding, both of the same
+                    work: by how long threads decode, so that noise of the machine does not count
 
-    k threads get                g(k) = k * min(1, C / (L + k)) cores
-    work done while k had it     w(k) = g(k) * t(k), and all of them are W
-    one thread would take        T(1) = g(1) * t(0) + sum of w(k)
-    n threads on n cores take    T(n) = g(1) * t(0) + sum of w(k) / k + time under locks
-    an epoch                     both, repeated until W is --epoch-seconds, + opening + last
-    serial share, by Karp-Flatt  s = (T(n) / T(1) - 1 / n) / (1 - 1 / n)
-    speed-up, by Amdahl          S(m) = 1 / (s + (1 - s) / m)
+Not in it: the store's own process, what the kernel does for sockets outside of the process's
+threads, bandwidth of memory and of the network, cache lines that go from core to core. A thread
+that wakes up does so at once, but for what the machine takes, divided by D; where others use the
+machine, `chrt` lets it. A thread that has slept finds cold caches, so its work counts by weights:
+a part of an epoch without and with sleeping gives those of the consumer, the client, decoding, and
+all that is done under locks.
 
-The last columns are S(m) / m, or less where `loop` or `client` allow less. A lock that is
-taken under another counts as that one; time for which its holder waited for a core does not count.
-Bounds of memory bandwidth, of sockets and of the network are not in it. The median of the passes;
-page cache warm. Other load spoils all but the processor times.
+--check compares T(1) and T(2) with and without the library, and a program that holds one lock for a
+known part of its time with what that allows.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import multiprocessing
 import os
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,9 +64,11 @@ from stores.readers import options_of_s3
 from threads import probe
 from torchparquet import ParquetDataset
 
-_THREADS = (1, 2, 8, 16, 64, 128)
-_CORES = (16, 64)
+_THREADS = (1, 16, 64)
+_SLOWER = 3  # times the number of threads
 _DELAYS_MS = (0.0, 20.0)
+_PARTS = 4  # of an epoch, of which one gives the weights
+_LIKELY = probe.Used(consumer=0.2, decode=0.8, client=0.5, locked=0.4)  # weights
 
 
 class Table(NamedTuple):
@@ -76,75 +81,67 @@ class Table(NamedTuple):
     batch_size: int
 
     @property
+    def num_rows(self) -> int:
+        """Of all files."""
+        return self.group_rows * self.num_groups * self.num_files
+
+    @property
     def num_tasks(self) -> int:
         """Columns of row groups."""
         return self.num_columns * self.num_groups * self.num_files
 
 
 _TABLES = (
-    Table(1, 1 << 20, 8, 32, 1 << 20),
-    Table(2, 1 << 20, 8, 16, 1 << 19),
-    Table(40, 1 << 17, 8, 8, 1 << 15),
+    Table(1, 1 << 20, 8, 96, 1 << 20),
+    Table(2, 1 << 20, 8, 48, 1 << 19),
+    Table(40, 1 << 17, 8, 12, 1 << 15),
     Table(1000, 1 << 15, 4, 4, 1 << 13),
 )
 
 
-class Found(NamedTuple):
-    """One pass, in seconds as the module's text says.
+class Row(NamedTuple):
+    """What is read, by how many threads, and how many times slower.
 
     Attributes:
-        work: Processor time of decode threads.
-        locked: By lock.
-        num_wakes: Waits of decode threads that ended.
-        at_work: Between opening and last steps, the time by number of threads with work.
-        once: Opening, last steps, and the part of both in which one thread had work.
-        first_loop: Processor time of the consumer until the first batch.
-        loop: The same after it.
-        client: Processor time of threads that neither decode nor consume.
+        alone: What a part of an epoch takes with one thread, which leaves a core to the consumer.
     """
 
-    work: float
-    locked: dict[str, float]
-    num_wakes: int
-    at_work: dict[int, float]
-    once: tuple[float, float, float]
-    first_loop: float
-    loop: float
-    client: float
+    paths: Any
+    options: dict[str, Any]
+    table: Table
+    threads: int
+    factor: int
+    alone: probe.Used | None = None
 
-    def cores_of(self, threads: int) -> float:
-        """Return how many cores so many threads got."""
-        cores = len(os.sched_getaffinity(0))
 
-        def got(k: int, others: float) -> float:
-            return k * min(1.0, cores / (others + k))
+class Found(NamedTuple):
+    """One epoch, in seconds of a machine that is not slowed down.
 
-        def work(others: float) -> float:
-            between = sum(got(k, others) * seconds for k, seconds in self.at_work.items())
-            return between + got(1, others) * self.once[2]
+    Attributes:
+        epoch: From begin to end.
+        middle: In which the middle half of the batches came.
+        trace: What the probe counted.
+        used: By kind of work, weighed.
+        plain: What the probe counted of a part of such an epoch that was not slowed down.
+        plain_part: Which part of the batches that was.
+    """
 
-        low, high = 0.0, 1000.0
-        for _ in range(40):
-            middle = (low + high) / 2
-            low, high = (middle, high) if work(middle) > self.work else (low, middle)
-        return got(threads, low)
+    epoch: float
+    middle: float
+    trace: probe.Trace
+    used: probe.Used
+    plain: probe.Trace
+    plain_part: float
 
-    def alone(self) -> float:
-        """Return the part of the time between in which at most one thread had work."""
-        return (self.at_work.get(0, 0) + self.at_work.get(1, 0)) / sum(self.at_work.values())
+    @property
+    def ends(self) -> float:
+        """What the epoch takes beside its rows."""
+        return max(0.0, self.epoch - 2 * self.middle)
 
-    def bound(self, threads: int, cores: int, epoch_seconds: float) -> float:
-        """Return the speed-up of such an epoch on so many cores, in parts of the linear one."""
-        done = {k: self.cores_of(k) * seconds for k, seconds in self.at_work.items() if k}
-        none = self.cores_of(1) * self.at_work.get(0, 0.0)
-        locked = sum(self.locked.values())
-        times = epoch_seconds / self.work
-        once = self.cores_of(1) * (self.once[0] + self.once[1])
-        alone = times * (none + sum(done.values())) + once
-        beside = times * (none + sum(work / k for k, work in done.items()) + locked) + once
-        share = max(0.0, (beside / alone - 1 / threads) / (1 - 1 / threads))
-        stages = (times * self.loop + self.first_loop, times * self.client / (cores // 4))
-        return min(1 / (share * cores + 1 - share), alone / (max(stages) * cores))
+    def busy(self, epoch_seconds: float, threads: int) -> float:
+        """Return the part of the time for which threads decode, in an epoch of so much decoding."""
+        times = epoch_seconds / self.used.decode
+        return epoch_seconds / threads / (self.ends + 2 * self.middle * times)
 
 
 def _write(folder: Path, table: Table) -> Path:
@@ -166,115 +163,173 @@ def _write(folder: Path, table: Table) -> Path:
     return folder
 
 
-def _at_work(
-    spans: Sequence[tuple[float, float]], begin: float, end: float
-) -> tuple[dict[int, float], tuple[float, float, float]]:
-    """Return the time between opening and last steps, by number of spans, and these."""
-    changes = sorted([(one, 1) for one, _ in spans] + [(two, -1) for _, two in spans])
-    moments = [(begin, 0), *changes, (end, 0)]
-    stretches = []
-    number = 0
-    for (since, change), (until, _) in itertools.pairwise(moments):
-        number += change
-        stretches.append((number, since, until))
-    shared = [(since, until) for number, since, until in stretches if number > 1]
-    first, last = (shared[0][0], shared[-1][1]) if shared else (begin, end)
-    seconds: dict[int, float] = defaultdict(float)
-    one_of_once = 0.0
-    for number, since, until in stretches:
-        if first <= since and until <= last:
-            seconds[number] += until - since
-        elif number == 1:
-            one_of_once += until - since
-    return dict(seconds), (first - begin, end - last, one_of_once)
+def _weights(plain: probe.Used, alone: probe.Used, slowed: probe.Used) -> probe.Used:
+    """Return what a second of each kind of work counts for in an epoch that is slowed down."""
+    # Two cores run many threads with colder caches than as many cores as threads would. But more
+    # threads have more to do under locks.
+    least = probe.Used(*map(min, plain, alone))._replace(locked=plain.locked)
+    kinds = zip(least, slowed, strict=True)
+    return probe.Used(*(min(1.0, one / two) if one else 1.0 for one, two in kinds))
 
 
-def _pass(dataset: Any, num_rows: int) -> Found:
-    def all_others() -> float:
-        return time.process_time() - time.thread_time()
+def _epoch(dataset: Any) -> list[float]:
+    """Return the moments before, between and after the batches of an epoch."""
+    moments, num_batches = [time.monotonic()], 0
+    for batch in dataset:
+        num_batches += len(batch["c0"]) > 0
+        moments.append(time.monotonic())
+    probe.settle()
+    moments.append(time.monotonic())
+    if num_batches != len(dataset):
+        raise RuntimeError(f"{num_batches:,} batches came, not {len(dataset)}")
+    return moments
 
-    probe.begin()
-    begin, loop, others = time.monotonic(), time.thread_time(), all_others()
-    batches = iter(dataset)
-    found_rows = len(next(batches)["c0"])
-    first_loop = time.thread_time() - loop
-    found_rows += sum(len(batch["c0"]) for batch in batches)
-    end, loop_end, others_end = time.monotonic(), time.thread_time(), all_others()
-    if found_rows != num_rows:
-        raise RuntimeError(f"{found_rows:,} rows came, not {num_rows:,}")
+
+def _pass(row: Row) -> Found:
+    # As on a machine of that size.
+    os.sched_getaffinity = lambda _: set(range(row.threads))
+
+    def made(num_steps: int | None) -> Any:
+        return ParquetDataset(
+            row.paths,
+            batch_size=row.table.batch_size,
+            limit_steps=num_steps,
+            num_threads=row.threads,
+            rank=0,
+            world_size=1,
+            **row.options,
+        )
+
+    whole = made(None)
+    part = made(len(whole) // _PARTS)
+    _epoch(part)  # connections, and memory that later epochs have
+    probe.begin(1)
+    _epoch(part)
+    plain = probe.read()
+    probe.begin(row.factor, _LIKELY)
+    _epoch(part)
+    weights = _weights(plain.used, row.alone or plain.used, probe.read().used)
+    probe.begin(row.factor, weights)
+    moments = _epoch(whole)
     trace = probe.read()
-    at_work, once = _at_work(trace.spans, begin, end)
+    half = len(moments) // 4
     return Found(
-        work=trace.cpu_seconds,
-        locked=trace.locks,
-        num_wakes=trace.num_wakes,
-        at_work=at_work,
-        once=once,
-        first_loop=first_loop,
-        loop=loop_end - loop - first_loop,
-        client=max(0.0, others_end - others - trace.cpu_seconds),
+        epoch=(moments[-1] - moments[0]) / row.factor,
+        middle=(moments[3 * half] - moments[half]) / row.factor,
+        trace=trace,
+        used=probe.Used(*(one * weight for one, weight in zip(trace.used, weights, strict=True))),
+        plain=plain,
+        plain_part=len(part) / len(whole),
     )
 
 
+def _found(row: Row) -> Found:
+    """Return what a pass in a process of its own finds."""
+    context = multiprocessing.get_context("fork")
+    ours, its = context.Pipe()
+    process = context.Process(target=lambda: its.send(_pass(row)), daemon=True)
+    process.start()
+    its.close()
+    try:
+        return ours.recv()
+    except EOFError:
+        raise RuntimeError("a pass failed") from None
+    finally:
+        process.join()
+
+
 @contextmanager
-def _ways(folder: Path) -> Iterator[dict[str, tuple[Any, dict[str, Any]]]]:
-    """Yield, by name, what to read and the options for it."""
-    ways: dict[str, tuple[Any, dict[str, Any]]] = {
-        "local": (folder, {}),
-        "shuffled": (folder, {"shuffle": True}),
+def _ways(
+    folder: Path, factors: list[int]
+) -> Iterator[dict[str, dict[int, tuple[Any, dict[str, Any]]]]]:
+    """Yield, by name and by how many times slower, what to read and the options for it."""
+    ways: dict[str, dict[int, tuple[Any, dict[str, Any]]]] = {
+        "local": dict.fromkeys(factors, (folder, {})),
+        "shuffled": dict.fromkeys(factors, (folder, {"shuffle": True})),
     }
-    distances = [Distance(ms, late_share=0, connection_kb_per_second=0) for ms in _DELAYS_MS]
+    far = list(itertools.product(_DELAYS_MS, factors))
+    distances = [Distance(ms * factor, 0, 0, 0) for ms, factor in far]
     with (
         tempfile.TemporaryDirectory() as served,
         store(Path(served), {folder.name: folder}, distances) as endpoints,
     ):
-        for delay, endpoint in zip(_DELAYS_MS, endpoints, strict=True):
+        for (ms, factor), endpoint in zip(far, endpoints, strict=True):
             place = Place(endpoint, f"{folder.name}/")
-            ways[f"remote, {delay:g} ms"] = (
-                place.s3_url,
-                {"storage_options": options_of_s3(place)},
-            )
+            way = ways.setdefault(f"remote, {ms:g} ms", {})
+            way[factor] = (place.s3_url, {"storage_options": options_of_s3(place)})
         yield ways
 
 
-def _median(passes: Sequence[Found]) -> Found:
-    """Return the pass whose share of time alone is the median."""
-    return sorted(passes, key=Found.alone)[len(passes) // 2]
+def _client_threads(found: Found, threads: int, way: str) -> str:
+    if "remote" not in way:
+        return "-"
+    return f"{found.used.client / found.epoch / max(1, threads // 4):.0%}"
 
 
-def _shown(table: Table, threads: int, found: Found, epoch_seconds: float) -> list[str]:
-    def per_task(seconds: float) -> float:
-        return seconds / table.num_tasks * 1e6
-
-    locks = sorted(found.locked.items(), key=lambda item: -item[1])
-    by_lock = [f"{name} {per_task(seconds):.2f}" for name, seconds in locks]
-    shown = [
-        f"{per_task(found.work):.0f}",
-        ", ".join(text for text in by_lock if not text.endswith(" 0.00")),
-        f"{found.num_wakes / table.num_tasks:.2f}",
+def _shown(way: str, table: Table, threads: int, found: Found, linear: float) -> list[str]:
+    plain_tasks = table.num_tasks * found.plain_part
+    locks = sorted(found.plain.locks.items(), key=lambda item: -item[1])
+    by_lock = [f"{name} {seconds / plain_tasks * 1e6:.1f}" for name, seconds in locks]
+    return [
+        way,
+        str(table.num_columns),
+        str(threads),
+        f"{found.plain.decode / plain_tasks * 1e6:.0f}",
+        ", ".join(text for text in by_lock if not text.endswith(" 0.0")),
+        f"{found.trace.num_wakes / table.num_tasks:.2f}",
+        f"{1e3 * found.epoch:.1f}",
+        f"{1e3 * found.ends:.1f}",
+        f"{found.used.decode / found.epoch / threads:.0%}",
+        f"{found.used.consumer / found.epoch:.0%}",
+        _client_threads(found, threads, way),
+        f"{linear:.2f}",
     ]
-    if threads > 1:
-        rate = found.cores_of(1)
-        shown += [f"{1e3 * rate * seconds:.1f}" for seconds in found.once[:2]]
-        shown.append(f"{found.alone():.1%}")
-    else:
-        shown += ["-", "-", "-"]
-    shown += [f"{found.loop / found.work:.1%}", f"{found.client / found.work:.1%}"]
-    for cores in _CORES:
-        shown.append(f"{found.bound(threads, cores, epoch_seconds):.2f}" if threads > 1 else "-")
-    return shown
 
 
 _HEADER = (
+    "",
+    "columns",
+    "threads",
     "task µs",
     "under locks, µs a task",
     "wake-ups a task",
-    "opening ms",
-    "last ms",
-    "alone",
-    "loop",
-    "client",
+    "epoch ms",
+    "ends ms",
+    "threads busy",
+    "loop busy",
+    "client busy",
+    "of linear",
 )
+
+
+def _check(tables: list[Table]) -> int:
+    """Print T(1) and T(2) with the library by those without it, and known programs."""
+    rows = []
+    for table in tables:
+        with tempfile.TemporaryDirectory() as name:
+            folder = _write(Path(name) / "table", table)
+            with _ways(folder, [1, _SLOWER, 2 * _SLOWER]) as ways:
+                for way, by_factor in ways.items():
+                    for threads in (1, 2):
+                        plain, slowed = (
+                            _found(Row(*by_factor[factor], table, threads, factor)).epoch
+                            for factor in (1, _SLOWER * threads)
+                        )
+                        shown = [f"{1e3 * plain:.1f}", f"{1e3 * slowed:.1f}"]
+                        shown.append(f"{slowed / plain:.2f}")
+                        rows.append([way, str(table.num_columns), str(threads), *shown])
+                        print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
+    print(markdown(["", "columns", "threads", "plain ms", "slowed down ms", "ratio"], rows))
+    rows = []
+    times, beside, locked = 20, 900, 100
+    for threads in (1, 4, 16, 64):
+        probe.begin(_SLOWER * threads)
+        seconds = probe.tried(threads, times, beside, locked) / _SLOWER / threads
+        probe.read()
+        known = times * max(beside + locked, threads * locked) / 1e6
+        rows.append([str(threads), f"{1e3 * known:.1f}", f"{1e3 * seconds:.1f}"])
+    print(markdown(["threads, a tenth under one lock", "computed ms", "slowed down ms"], rows))
+    return 0
 
 
 def main() -> int:
@@ -282,45 +337,43 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--threads", type=int, nargs="+", default=_THREADS)
     parser.add_argument("--columns", type=int, nargs="+", default=[t.num_columns for t in _TABLES])
     parser.add_argument("--ways", nargs="+", default=[""], help="parts of their names")
     parser.add_argument("--epoch-seconds", type=float, default=60.0)
-    parser.add_argument("--quick", action="store_true", help="few threads and files, one pass")
+    parser.add_argument("--quick", action="store_true", help="few threads and files")
+    parser.add_argument("--check", action="store_true", help="compare with what is known")
     arguments = parser.parse_args()
     probe.load()
     tables = [table for table in _TABLES if table.num_columns in arguments.columns]
     if arguments.quick:
-        arguments.passes, arguments.threads = 1, (2, 16)
-        tables = [table._replace(num_files=1, num_groups=2) for table in tables]
+        arguments.threads = (1, 4)
+        tables = [table._replace(num_files=table.num_files // 4) for table in tables]
+    if arguments.check:
+        return _check(tables)
     load = OtherLoad()
     rows: list[list[str]] = []
     for table in tables:
         with tempfile.TemporaryDirectory() as name:
             folder = _write(Path(name) / "table", table)
-            num_rows = table.group_rows * table.num_groups * table.num_files
-            with _ways(folder) as ways:
-                for way, (paths, options) in ways.items():
+            factors = {threads: _SLOWER * threads for threads in arguments.threads}
+            with _ways(folder, list(factors.values())) as ways:
+                for way, by_factor in ways.items():
                     if not any(part in way for part in arguments.ways):
                         continue
-                    for threads in arguments.threads:
-                        dataset = ParquetDataset(
-                            paths,
-                            batch_size=table.batch_size,
-                            num_threads=threads,
-                            rank=0,
-                            world_size=1,
-                            **options,
+                    one: Found | None = None
+                    for threads, factor in factors.items():
+                        row = Row(*by_factor[factor], table, threads, factor)
+                        found = _found(row._replace(alone=one.plain.used if one else None))
+                        one = one or found
+                        linear = found.busy(arguments.epoch_seconds, threads) / one.busy(
+                            arguments.epoch_seconds, arguments.threads[0]
                         )
-                        passes = [_pass(dataset, num_rows) for _ in range(arguments.passes + 1)]
-                        shown = _shown(table, threads, _median(passes[1:]), arguments.epoch_seconds)
-                        rows.append([way, str(table.num_columns), str(threads), *shown])
-                        print(*rows[-1], file=sys.stderr, flush=True)
-                        del dataset
+                        rows.append(_shown(way, table, threads, found, linear))
+                        print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
     print(described(environment(max(arguments.threads))))
     print(f"other load: {load.cores():.2f} cores")
-    print(markdown(["", "columns", "threads", *_HEADER, *map(str, _CORES)], rows))
+    print(markdown(_HEADER, rows))
     return 0
 
 

@@ -7,6 +7,8 @@
      COLUMNS    tasks of each slice
      ROOM       batches in flight at most
      ENOUGH     complete batches at which the spare thread pauses
+     WAKE_ROOM  batches for which there is room when the consumer wakes a thread, unless it
+                is about to wait; 1 without it
      FAILS      any task may fail
      STOPS      the reader may be stopped at any moment
      LENT       the consumer lends the memory of batches, and lends it again after each
@@ -28,6 +30,9 @@
 #define BATCHES SLICES
 #define SHARES(slice, batch) (batch == slice)
 #define CELLS(batch) COLUMNS
+#endif
+#ifndef WAKE_ROOM
+#define WAKE_ROOM 1
 #endif
 #define NONE 255
 
@@ -286,7 +291,7 @@ next: skip
 }
 
 proctype Consume() {
-  bool goes_on;
+  bool is_for_spare, is_for_one;
   do
   :: LOCK(ring_mutex);
      do
@@ -317,26 +322,29 @@ proctype Consume() {
 #endif
         /* WakeAfterTake. */
         LOCK(ring_mutex);
-        goes_on = spare_waits && !HAS_ENOUGH;
+        is_for_spare = spare_waits && !HAS_ENOUGH;
+        is_for_one = failed || (CAN_OPEN && (!FRONT_COMPLETE || IN_FLIGHT + WAKE_ROOM <= ROOM));
         UNLOCK(ring_mutex);
         if
-#if PLANT != 3
-        :: goes_on -> spare_waiting = false
-#endif
-        :: else
-        fi;
-        LOCK(ring_mutex);
-        goes_on = failed || CAN_OPEN;
-        UNLOCK(ring_mutex);
-        if
-        :: goes_on -> may_find = true; NotifyOne()
+        :: is_for_one ->
+           may_find = true;
+           is_for_one = num_waiting > 0;
+           num_waking = num_waking + is_for_one
         :: else
         fi;
 #if PLANT != 5
-        UNLOCK(mutex)
-#else
-        skip
+        UNLOCK(mutex);
 #endif
+        if
+#if PLANT != 3
+        :: is_for_spare -> spare_waiting = false
+#endif
+        :: else
+        fi;
+        if
+        :: is_for_one -> atomic { NotifyOne(); num_waking-- }
+        :: else
+        fi
      :: else ->
         saw_failure = !ring_stopped && failure_key != NONE;
         /* All batches before the failure were taken, or all at the end. */

@@ -33,6 +33,13 @@ bool HasEnough(const ReaderState& state) {
   return state.ring.num_complete() >= enough && state.ring.front_is_complete();
 }
 
+// True if the consumer has nothing to take, or took so many batches that there is work
+// for threads that wait for room. Waking one takes longer than a narrow batch.
+bool IsWorthWaking(const ReaderState& state) {
+  return !state.ring.front_is_complete() ||
+         state.ring.HasRoom(std::max<int64_t>(1, state.memory.max_slabs / 8));
+}
+
 // Counts a wait.
 template <typename Wait>
 void CountWait(ReaderState* state, RoomWaits* waits, const Wait& wait) {
@@ -236,11 +243,19 @@ bool CanOpen(const ReaderState& state) {
   return state.ring.HasRoom(new_batches);
 }
 
-void WakeAfterTake(ReaderState* state) {
-  if (state->idle.spare_waits() && !HasEnough(*state)) state->idle.WakeSpare();
-  if (!state->failed && !state->is_pressed && !CanOpen(*state)) return;
-  state->is_pressed = false;
-  state->idle.Wake();
+void WakeAfterTake(ReaderState* state, std::unique_lock<std::mutex> lock) {
+  IdleThreads& idle = state->idle;
+  const bool is_for_spare = idle.spare_waits() && !HasEnough(*state);
+  const bool is_for_one =
+      state->failed || state->is_pressed || (CanOpen(*state) && IsWorthWaking(*state));
+  if (is_for_one) {
+    state->is_pressed = false;
+    idle.NoteChange();
+  }
+  const bool waits = is_for_one && idle.has_waiting();
+  lock.unlock();
+  if (is_for_spare) idle.WakeSpare();
+  if (waits) idle.WakeNext();
 }
 
 namespace {

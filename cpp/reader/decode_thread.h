@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 
 #include "pages/decode_scratch.h"
 #include "reader/reader_state.h"
@@ -15,8 +16,9 @@ void DecodeUntilDone(ReaderState* state, std::unique_ptr<DecodeScratch> scratch,
 // Called with the state's mutex held. True if the next chunk or window has room.
 bool CanOpen(const ReaderState& state);
 
-// Called with the state's mutex held, after a batch was taken: wakes a waiting thread
-// that may have work now. Waking one that has none costs two context switches.
-void WakeAfterTake(ReaderState* state);
+// Called with the state's mutex held, which it lets go, after a batch was taken: wakes a
+// waiting thread that may have work now. Waking one that has none costs two context
+// switches.
+void WakeAfterTake(ReaderState* state, std::unique_lock<std::mutex> lock);
 
 }  // namespace torchparquet

@@ -75,10 +75,10 @@ BatchRing::TakeResult ParallelReader::Next(std::chrono::milliseconds timeout) {
   CheckProcess();
   BatchRing::TakeResult result = Take(timeout);
   if (result.status != BatchRing::TakeStatus::kTaken) return result;
-  const std::lock_guard lock(state_->mutex);
+  std::unique_lock lock(state_->mutex);
   Count(result);
   if (num_batches_ == 1) first_wait_ = state_->consumer_wait.Total({});
-  WakeAfterTake(state_.get());
+  WakeAfterTake(state_.get(), std::move(lock));
   return result;
 }
 
@@ -87,9 +87,9 @@ std::vector<BatchRing::TakeResult> ParallelReader::NextReady(int64_t num_rows,
   CheckProcess();
   auto taken = state_->ring.TakeReady(num_rows, max_batches);
   if (taken.empty()) return taken;
-  const std::lock_guard lock(state_->mutex);
+  std::unique_lock lock(state_->mutex);
   for (const BatchRing::TakeResult& result : taken) Count(result);
-  WakeAfterTake(state_.get());
+  WakeAfterTake(state_.get(), std::move(lock));
   return taken;
 }
 

@@ -226,9 +226,9 @@ class ParquetDataset(SessionDataset[Batch]):
                 expire, in seconds since 1970 or None, which is called again before they do and when
                 the store refuses them. Spawned workers need one that they can import. Also
                 `max_retries` of a range (9), `retry_timeout_ms` from its first failure to its last
-                try (180,000), `max_connections` of the process (its share of 64 of this machine;
-                the first data set decides for all), and `hedges`, False to send no second request
-                for a slow first byte.
+                try (180,000), `max_connections` of the process (its share of 64 of this machine, or
+                four for each of its processors if these are more; the first data set decides for
+                all), and `hedges`, False to send no second request for a slow first byte.
             filesystem: A file system of fsspec or `pyarrow.fs` for the paths, in place of URLs
                 and `storage_options`.
             cache_dir: A folder on local disk that caches what is read of a store, and the decoded

@@ -12,6 +12,7 @@
 #include "draws.h"
 #include "reader/parallel_reader.h"
 #include "recipes/reading.h"
+#include "recipes/window_cutting.h"
 #include "tried.h"
 
 namespace torchparquet {
@@ -145,10 +146,13 @@ TEST_CASE("several threads may stop one reader at once") {
 }
 
 // Runs one schedule. It draws the set-up, how far the reader is read, and how it ends.
-void RunSchedule(const DataSet& data, testing::Draws& draws) {
-  ReaderParts spec = data.Spec(draws.Between(20, 90), draws.Between(1, 8));
-  if (draws.OneIn(2))
+void RunSchedule(const DataSet& data, int64_t num_threads, testing::Draws& draws) {
+  ReaderParts spec = data.Spec(draws.Between(20, 90), num_threads);
+  if (draws.OneIn(2)) {
     spec.max_memory_bytes = testing::MemoryFor(spec, draws.Between(2, 6));
+  } else if (draws.OneIn(2)) {
+    testing::SetWindows(&spec.share, draws.Between(1, 4));
+  }
   spec.lent_slabs = draws.OneIn(3);
   Consumer consumer(data, spec);
   const int64_t num_batches = consumer.reader().num_batches();
@@ -184,7 +188,16 @@ TEST_CASE("schedules of starting, reading and stopping") {
   testing::Draws draws(testing::SeedTried(70));
   for (int64_t schedule = 0; schedule < testing::NumTried(300); ++schedule) {
     CAPTURE(schedule);
-    RunSchedule(data, draws);
+    RunSchedule(data, draws.Between(1, 8), draws);
+  }
+}
+
+TEST_CASE("schedules of sixty-four threads") {
+  const DataSet data(Recipe(), 5);
+  testing::Draws draws(testing::SeedTried(71));
+  for (int64_t schedule = 0; schedule < testing::NumTried(30); ++schedule) {
+    CAPTURE(schedule);
+    RunSchedule(data, 64, draws);
   }
 }
 
