@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from torchparquet import ParquetDataset
+from torchparquet import ParquetDataset, Shuffle
 
 NUM_ROWS = 16_000
 # The first arguments are the data and the cache. Prints whether the rows are those of the files.
@@ -87,18 +88,56 @@ def stamps(pieces: list[Path]) -> list[tuple[int, int]]:
     return [(path.stat().st_ino, path.stat().st_mtime_ns) for path in pieces]
 
 
-def test_a_later_run_reads_no_value_of_the_files(data: Path, cache: Path) -> None:
-    pieces = check(data, cache)
-    assert len(pieces) > 2
-    before = stamps(pieces)
-    # The footer stays, and no value.
+def erase_values(data: Path) -> None:
+    """Leave of a file its footer alone."""
     status, content = data.stat(), data.read_bytes()
     footer_bytes = int.from_bytes(content[-8:-4], "little") + 8
     data.write_bytes(bytes(len(content) - footer_bytes) + content[-footer_bytes:])
     os.utime(data, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def wait_for_pass() -> None:
+    """Wait until no thread fills a store beside an epoch."""
+    for thread in threading.enumerate():
+        if thread.name == "torchparquet-store":
+            thread.join()
+
+
+def test_a_later_run_reads_no_value_of_the_files(data: Path, cache: Path) -> None:
+    pieces = check(data, cache)
+    assert len(pieces) > 2
+    before = stamps(pieces)
+    erase_values(data)
     assert stamps(check(data, cache)) == before
     process = program(data, cache)
     assert process.communicate()[0] == f"True {NUM_ROWS}\n"
+
+
+def test_the_pass_is_beside_an_epoch_by_windows(data: Path, cache: Path) -> None:
+    options: dict[str, Any] = {
+        "shuffle": Shuffle("global", first="windows"),
+        "cache_dir": cache,
+        "batch_size": 100,
+    }
+    dataset = ParquetDataset(data, **options)
+    batches = iter(dataset)
+    first = [next(batches)["x"].tolist()]
+    assert len(first[0]) == 100
+    wait_for_pass()
+    pieces = pieces_in(cache)
+    assert len(pieces) > 2
+    before = stamps(pieces)
+    first += [batch["x"].tolist() for batch in batches]
+    assert sorted(chain(*first)) == list(range(NUM_ROWS))
+    erase_values(data)
+    second = [batch["x"].tolist() for batch in dataset]
+    assert sorted(chain(*second)) == list(range(NUM_ROWS))
+    assert second != first
+    # A later run has the same orders, all from the store.
+    later = ParquetDataset(data, **options)
+    assert [batch["x"].tolist() for batch in later] == first
+    assert [batch["x"].tolist() for batch in later] == second
+    assert stamps(pieces_in(cache)) == before
 
 
 def test_other_data_columns_and_rows_have_files_of_their_own(data: Path, cache: Path) -> None:
@@ -278,8 +317,16 @@ def test_texts_that_are_longer_than_footers_say_do_not_pass_the_memory(tmp_path:
     dataset = ParquetDataset(data, batch_size=99, shuffle="global", max_memory="8MiB")
     assert dataset.decoded_bytes is not None
     assert dataset.decoded_bytes < 2**20
-    with pytest.raises(ValueError, match=r"half of max_memory, 4194304 b.*more than \d{7} bytes"):
+    too_long = r"half of max_memory, 4194304 b.*more than \d{7} bytes"
+    with pytest.raises(ValueError, match=too_long):
         next(iter(dataset))
+    beside = Shuffle("global", first="windows")
+    batches = iter(ParquetDataset(data, batch_size=99, shuffle=beside, max_memory="8MiB"))
+    assert len(next(batches)["x"]) == 99
+    wait_for_pass()
+    for _ in range(2):
+        with pytest.raises(ValueError, match=too_long):
+            list(batches)
 
 
 def test_texts_that_are_longer_than_footers_say_are_read_in_parts(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,21 +25,30 @@ from torchparquet._impl.plan.ranges import Ranges
 from torchparquet._impl.plan.share import Share
 from torchparquet._impl.reading.reader_arguments import ROW_VALID
 from torchparquet._impl.reading.stream import Stream
+from torchparquet._impl.sampling.policy import GlobalOrder
 from torchparquet._impl.sampling.row_store import RowStore
 from torchparquet._impl.sampling.streams import SampledOpener
 from torchparquet._impl.sequences.holding import HoldingStream
+
+# How the pass beside an epoch yields to it.
+_NICE = 10
 
 
 @dataclass(kw_only=True)
 class GlobalOpener(SampledOpener):
     """Opens streams of rows of a store, which the first of them fills."""
 
+    policy: GlobalOrder
     store: RowStore
 
-    def open(self, shares: Sequence[Share], num_workers: int) -> HoldingStream:
-        """Open a stream of a share; reads nothing yet."""
+    def open(self, shares: Sequence[Share], num_workers: int) -> Stream:
+        """Open a stream of a share; reads no row yet."""
         (share,) = shares
         self.store.check_memory(num_workers)
+        if self.policy.is_by_windows(share.epoch) and not self.store.is_whole():
+            rows = replace(self.rows, row_valid=self.row_valid)
+            opener = SampledOpener(rows=rows, manifest=self.manifest, policy=self.policy)
+            return StoringStream(opener, self.store, share, num_workers)
         # It counts reads and waits of an iteration, delivers nothing, and has no thread.
         num_rows = self.rows.manifest.row_group_num_rows
         some = np.flatnonzero(num_rows)[:1]
@@ -133,6 +144,71 @@ class GlobalStream(HoldingStream):
             # Garbage may be collected on one of the threads, which cannot join itself.
             is_own = threading.current_thread().name.startswith("torchparquet-gather")
             threads.shutdown(wait=not is_own, cancel_futures=True)
+
+
+class StoringStream(Stream):
+    """Delivers the windows of a share from the files, while a thread beside it fills the store."""
+
+    def __init__(
+        self, opener: SampledOpener, store: RowStore, share: Share, num_workers: int
+    ) -> None:
+        """Begin no thread yet."""
+        super().__init__(opener.open([share], num_workers))
+        self._opener = opener
+        self._wanted = store, share.index, share.num_shares, num_workers
+        self._filling: _Filling | None = None
+
+    def __next__(self) -> Batch:
+        """Return the next batch."""
+        if self._filling is not None and self._filling.failed is not None:
+            raise self._filling.failed
+        batch = next(self._source)
+        if self._filling is None:
+            # The first batch comes first.
+            self._filling = _Filling(*self._wanted)
+        return batch
+
+    def close(self) -> None:
+        """Join the threads and give up what is in flight. Idempotent."""
+        super().close()
+        if self._filling is not None:
+            self._filling.close()
+        self._opener.forget()
+
+
+class _Filling:
+    """A thread that fills a store, until it is closed or collected, or the interpreter exits."""
+
+    def __init__(self, store: RowStore, index: int, num_sharers: int, num_workers: int) -> None:
+        """Begin."""
+        failures: list[Exception] = []
+        ended = threading.Event()
+
+        def fill() -> None:
+            if sys.platform == "linux":
+                # Decode threads inherit it.
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+            try:
+                store.fill(index, num_sharers, num_workers, ended)
+            except Exception as error:
+                if not ended.is_set():
+                    failures.append(error)
+
+        self._failures = failures
+        thread = threading.Thread(target=fill, name="torchparquet-store", daemon=True)
+        self.close = weakref.finalize(self, _join, ended, thread)
+        thread.start()
+
+    @property
+    def failed(self) -> Exception | None:
+        """What went wrong."""
+        return self._failures[0] if self._failures else None
+
+
+def _join(ended: threading.Event, thread: threading.Thread) -> None:
+    ended.set()
+    if thread is not threading.current_thread():  # where garbage may be collected
+        thread.join()
 
 
 def _rows_of_batches(
