@@ -313,12 +313,18 @@ def test_metrics_count_rows_and_waits(data: Path) -> None:
 
 
 @pytest.mark.parametrize("shuffle", BOTH)
-def test_a_loop_that_ends_early_leaves_no_thread(data: Path, tmp_path: Path, shuffle: Any) -> None:
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_loop_that_ends_early_leaves_no_thread(
+    data: Path, tmp_path: Path, shuffle: Any, closes: bool
+) -> None:
     before = set(threading.enumerate())
-    with contextlib.closing(made(data, shuffle=shuffle, cache_dir=tmp_path / "cache")) as dataset:
+    chosen = {"shuffle": shuffle, "cache_dir": tmp_path / "cache", "columns": COLUMNS}
+    with contextlib.closing(made(data, **chosen, batch_size=64)) as dataset:
         batches = iter(dataset)
-        assert len(next(batches)["x"]) == 16
-        batches.close()
+        assert len(next(batches)["x"]) == 64
+        if closes:
+            batches.close()
+        del batches
         assert set(threading.enumerate()) == before
         assert all(path.suffix == ".rows" for path in tmp_path.rglob("*/rows/*/*"))
         assert Counter(chain(*rows_of(dataset))) == Counter(range(600))

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Self
@@ -87,6 +87,7 @@ class GlobalStream(HoldingStream):
         self._num_ahead = 1
         self._wanted = _rows_of_batches(opener, share)
         self._threads: ThreadPoolExecutor | None = None
+        self._end: Callable[[], object] | None = None
         self._given: deque[Future[Batch]] = deque()
         self._failed: BaseException | None = None
 
@@ -102,6 +103,7 @@ class GlobalStream(HoldingStream):
                 self._opener.store.fill(share.index, share.num_shares, self._num_workers)
                 self._num_ahead = self._opener.batches_ahead(share, self._num_workers)
                 self._threads = ThreadPoolExecutor(self._num_threads, "torchparquet-gather")
+                self._end = weakref.finalize(self, _shut_down, self._threads, os.getpid())
                 self._give()
             made = self._given[0].result()
         except Exception as error:
@@ -122,15 +124,8 @@ class GlobalStream(HoldingStream):
             wanted = next(self._wanted, None)
             if wanted is None:
                 return
-            self._given.append(self._threads.submit(self._gathered, *wanted))
-
-    def _gathered(self, rows: Int64Array, are_valid: NDArray[np.bool_]) -> Batch:
-        store = self._opener.store
-        assert store.layout is not None  # noqa: S101
-        batch = store.layout.gather(store, rows)
-        if self._opener.row_valid:
-            batch[ROW_VALID] = torch.from_numpy(are_valid.copy())
-        return batch
+            # Threads do not hold the stream, which may be collected while they gather.
+            self._given.append(self._threads.submit(_gathered, self._opener, *wanted))
 
     @property
     def next_is_ready(self) -> bool:
@@ -138,12 +133,26 @@ class GlobalStream(HoldingStream):
         return bool(self._given) and self._given[0].done() and not self.closed
 
     def _drop(self) -> None:
-        threads, self._threads = self._threads, None
+        self._threads = None
         self._given.clear()
-        if threads is not None and self._owner_pid == os.getpid():
-            # Garbage may be collected on one of the threads, which cannot join itself.
-            is_own = threading.current_thread().name.startswith("torchparquet-gather")
-            threads.shutdown(wait=not is_own, cancel_futures=True)
+        if self._end is not None:
+            self._end()
+
+
+def _gathered(opener: GlobalOpener, rows: Int64Array, are_valid: NDArray[np.bool_]) -> Batch:
+    store = opener.store
+    assert store.layout is not None  # noqa: S101
+    batch = store.layout.gather(store, rows)
+    if opener.row_valid:
+        batch[ROW_VALID] = torch.from_numpy(are_valid.copy())
+    return batch
+
+
+def _shut_down(threads: ThreadPoolExecutor, owner_pid: int) -> None:
+    if owner_pid == os.getpid():
+        # Garbage may be collected on one of the threads, which cannot join itself.
+        is_own = threading.current_thread().name.startswith("torchparquet-gather")
+        threads.shutdown(wait=not is_own, cancel_futures=True)
 
 
 class StoringStream(Stream):
