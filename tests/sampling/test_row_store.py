@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
+import re
+import resource
 import shutil
 import signal
 import stat
@@ -111,6 +114,41 @@ def test_a_later_run_reads_no_value_of_the_files(data: Path, cache: Path) -> Non
     assert stamps(check(data, cache)) == before
     process = program(data, cache)
     assert process.communicate()[0] == f"True {NUM_ROWS}\n"
+
+
+def evict(pieces: list[Path]) -> None:
+    """Drop pieces from memory: from the maps of this process, then from the page cache."""
+    libc, dont_need = ctypes.CDLL(None), 4
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        found = re.match(rf"(\w+)-(\w+) .* {re.escape(str(pieces[0].parent))}/", line)
+        if found:
+            begin, end = (int(of, 16) for of in found.groups())
+            libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), dont_need)
+    for path in pieces:
+        with path.open("rb") as file:
+            os.fsync(file)
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_so_far() -> tuple[int, int]:
+    """Return the bytes that this process has read from disks, and its faults that waited."""
+    counts = Path("/proc/self/io").read_text().split("read_bytes: ")[1]
+    return int(counts.split()[0]), resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are counted in /proc")
+def test_rows_on_a_cold_disk_are_asked_for_before_they_are_copied(data: Path, cache: Path) -> None:
+    dataset = ParquetDataset(data, batch_size=999, shuffle="global", cache_dir=cache)
+    for _ in dataset:  # opens and compares all pieces
+        pass
+    evict(pieces_in(cache))
+    read_bytes, faults = read_so_far()
+    assert sorted(chain(*(batch["x"].tolist() for batch in dataset))) == list(range(NUM_ROWS))
+    more_bytes, more_faults = read_so_far()
+    if more_bytes - read_bytes < 2 << 20:
+        pytest.skip("the file system keeps its pages in memory")
+    # The store has a thousand pages. A row that is not asked for waits for a fault of its own.
+    assert more_faults - faults < 100
 
 
 def test_the_pass_is_beside_an_epoch_by_windows(data: Path, cache: Path) -> None:

@@ -192,6 +192,8 @@ class RowStore:
             self._check(piece, begin, begin + size)
             # A piece that was made anew lies elsewhere.
             piece, records = locate_records(rows, self._first, self._base, size)
+        if self.folder is not None:
+            read_ahead(records, np.full(len(records), size))
         return piece, records
 
     def items(self, piece: Int64Array, places: Int64Array, sizes: Int64Array) -> NDArray[np.uint64]:
@@ -201,7 +203,10 @@ class RowStore:
         if not self._all_checked:
             some = sizes > 0
             self._check(piece[some], begin[some], (begin + sizes)[some])
-        return self._base[piece] + begin.astype(np.uint64)
+        addresses = self._base[piece] + begin.astype(np.uint64)
+        if self.folder is not None:
+            read_ahead(addresses, sizes)
+        return addresses
 
     def _key(self) -> str:
         """Return a name that differs for other rows, columns, and ways to keep them."""
@@ -447,8 +452,9 @@ class _Piece:
 
     def is_damaged(self, blocks: Int64Array) -> bool:
         """True if a block, of these numbers, is not as it was written."""
-        for block in blocks.tolist():
-            read_ahead(self.content.ctypes.data + block * BLOCK_BYTES, BLOCK_BYTES)
+        begins = blocks * BLOCK_BYTES
+        sizes = np.minimum(len(self.content) - begins, BLOCK_BYTES)
+        read_ahead(self.content.ctypes.data + begins.astype(np.uint64), sizes)
         for block in blocks.tolist():
             own = self.content[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
             if digests_of_blocks(own, BLOCK_BYTES)[0] != self.digests[block]:
