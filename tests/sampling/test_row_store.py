@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import polars
 import pyarrow as pa
@@ -59,7 +60,7 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def check(data: Path, cache: Path, num_rows: int = NUM_ROWS, **options: Any) -> list[Path]:
+def check(data: Any, cache: Path, num_rows: int = NUM_ROWS, **options: Any) -> list[Path]:
     """Check an epoch against the files; return the pieces, of which nothing is left but files."""
     dataset = ParquetDataset(data, batch_size=999, shuffle="global", cache_dir=cache, **options)
     rows = []
@@ -81,6 +82,7 @@ def pieces_in(cache: Path) -> list[Path]:
 def program(data: Path, cache: Path, before: str = "") -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", before + PROGRAM, data, cache],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -178,6 +180,21 @@ def test_the_pass_is_beside_an_epoch_by_windows(data: Path, cache: Path) -> None
     assert stamps(pieces_in(cache)) == before
 
 
+def test_blocks_of_a_remote_store_are_not_kept_beside_the_rows(data: Path, cache: Path) -> None:
+    url = "memory://decoded-rows/data.parquet"
+    with fsspec.open(url, "wb") as file:
+        file.write(data.read_bytes())
+
+    def bytes_of_blocks() -> int:
+        return sum(path.stat().st_size for path in cache.glob("[0-9a-f][0-9a-f]/*"))
+
+    check(url, cache)
+    assert bytes_of_blocks() == 0
+    for _ in ParquetDataset(url, batch_size=999, cache_dir=cache):
+        pass
+    assert bytes_of_blocks() > data.stat().st_size / 2
+
+
 def test_other_data_columns_and_rows_have_files_of_their_own(data: Path, cache: Path) -> None:
     first = check(data, cache)
     dataset = ParquetDataset(
@@ -215,10 +232,29 @@ pathlib.Path.replace = killing
 
 
 def test_processes_at_once_share_the_work(data: Path, cache: Path) -> None:
-    processes = [program(data, cache) for _ in range(2)]
-    for process in processes:
-        out, err = process.communicate()
-        assert (out, process.returncode) == (f"True {NUM_ROWS}\n", 0), err
+    pieces = len(check(data, cache.with_name("of one process")))
+    noting = """
+import pathlib, sys
+replace = pathlib.Path.replace
+def noted(path, target):
+    print(target.name, file=sys.stderr, flush=True)
+    WAIT
+    return replace(path, target)
+pathlib.Path.replace = noted
+"""
+    slow = program(data, cache, noting.replace("WAIT", "sys.stdin.readline()"))
+    assert slow.stderr is not None
+    made = [slow.stderr.readline().strip()]
+    # While the slow one has its first piece in hand, the other one makes all others.
+    fast = program(data, cache, noting.replace("WAIT", ""))
+    assert fast.stderr is not None
+    others = [fast.stderr.readline().strip()]
+    while len(others) < pieces - 1:
+        others.append(fast.stderr.readline().strip())
+    for process in (slow, fast):
+        out, err = process.communicate("\n" * pieces)
+        assert (out, err, process.returncode) == (f"True {NUM_ROWS}\n", "", 0)
+    assert sorted(made + others) == [path.name for path in pieces_in(cache)]
     before = stamps(pieces_in(cache))
     assert stamps(check(data, cache)) == before
 

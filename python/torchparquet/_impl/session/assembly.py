@@ -334,7 +334,12 @@ class Source:
         """Return what opens streams of rows of a permutation of all, and how these are planned."""
         assert plan.batch_size is not None  # noqa: S101
         cache, window_rows = self.storage.of_client, 0
-        store = RowStore(rows, cache.get("cache_folder"), cache.get("cache_limit"))
+        folder = cache.get("cache_folder")
+        if folder is not None and shuffle.first == "global":
+            # What is fetched is read once: after that it is in the store.
+            listing = rows.manifest.listing.keeping_no_blocks()
+            rows = replace(rows, manifest=replace(rows.manifest, listing=listing))
+        store = RowStore(rows, folder, cache.get("cache_limit"))
         if shuffle.first == "windows":
             # A half is for rows where they are in memory, and a quarter for the pass beside.
             options, part = rows.options, 4 if store.folder is None else 2
