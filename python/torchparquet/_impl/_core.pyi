@@ -769,6 +769,7 @@ def window_order(
 def window_row_bytes(
     fields: collections.abc.Sequence[FieldSpec],
     batch_rows: typing.SupportsInt | typing.SupportsIndex,
+    has_orders: bool = False,
 ) -> float: ...
 
 EPOCH_LEDGER_WORDS: int = 50178

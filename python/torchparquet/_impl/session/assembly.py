@@ -470,7 +470,7 @@ def _rows_of_block(
         # With more batches, fewer keys are in a block more often than batches.
         wanted = max(wanted, _BATCHES_OF_BLOCK * batch_rows)
     # Rows are held as one batch.
-    memory = _window_memory(streams, max(int(rows.max()), batch_rows))
+    memory = replace(_window_memory(streams, max(int(rows.max()), batch_rows)), has_orders=True)
     # A block is held while the next one is decoded, also by each of a few workers.
     fitting = int(memory.max_memory_bytes / 8 / max(memory.bytes_per_row, 1.0))
     return max(1, min(wanted, fitting)), fitting
