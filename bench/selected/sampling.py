@@ -102,6 +102,8 @@ def _plan(num_rows: int, num_ranks: int) -> None:
     before, start = _peak_bytes(), time.process_time()
     most, _ = most_frequent(keys)
     counted = time.process_time()
+    if most > max(1, num_rows // _PLANNED_BATCH):
+        raise SystemExit(f"a key has {most} rows, more than there are steps: plan more rows")
     sizes = np.full(-(-num_rows // _ROW_GROUP), _ROW_GROUP)
     sizes[-1] -= sizes.sum() - num_rows
     order = RowOrder(sizes, PlanOptions(_PLANNED_BATCH, shuffle=True))

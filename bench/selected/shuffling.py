@@ -2,15 +2,23 @@
 
     python bench/selected/shuffling.py              # all tables
     python bench/selected/shuffling.py --rows 1000000
+    python bench/selected/shuffling.py --cold       # a store that is larger than memory
 
 Rows have 20 floats and a label, 0 in the first half and 1 in the second. An epoch of each kind is
 read in turn, page cache warm, two threads, and every byte is added up; medians of the epochs after
 the first. Processor time, which other work changes less, has the adding up too.
+
+`--cold` needs no small machine: whenever a quarter of the store has come from the disk, all of it
+leaves the page cache. So at most a quarter of it is in memory, half of that on average.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import mmap
+import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -125,12 +133,68 @@ def _rates(num_rows: int, repeats: int) -> None:
             print(f"| {name} | {' | '.join(cells)} |")
 
 
+def _evict() -> None:
+    """Drops the pages of mapped stores from memory: first from the map, then from the cache."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        found = re.match(r"(\w+)-(\w+) .* (\S+\.rows)$", line)
+        if found:
+            begin, end = (int(of, 16) for of in found.groups()[:2])
+            size = ctypes.c_size_t(end - begin)
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(begin), size, mmap.MADV_DONTNEED)
+            with Path(found[3]).open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _read_bytes() -> int:
+    """Returns the bytes that this process has had read from disks."""
+    return int(Path("/proc/self/io").read_text().split("read_bytes: ")[1].split()[0])
+
+
+def _cold(num_rows: int, seconds: float) -> None:
+    path = _file(num_rows, "none")
+    print("| threads | rows per second | KiB of disk per row | reads per second |")
+    print("|---|---|---|---|")
+    for num_threads in (1, 2, 8):
+        dataset = ParquetDataset(
+            path,
+            batch_size=_BATCH_SIZE,
+            num_threads=num_threads,
+            shuffle="global",
+            cache_dir=path.with_suffix(".cache"),
+        )
+        for _ in dataset:  # all blocks are compared with their digests
+            pass
+        os.sync()
+        _evict()
+        begin, rows, read, evicted = time.perf_counter(), 0, _read_bytes(), _read_bytes()
+        before = read
+        for batch in dataset:
+            rows += len(batch["row"])
+            read = _read_bytes()
+            if read - evicted > (dataset.decoded_bytes or 0) // 4:
+                _evict()
+                evicted = read
+            if time.perf_counter() - begin > seconds:
+                break
+        took = time.perf_counter() - begin
+        kib = (read - before) / 1024
+        print(
+            f"| {num_threads} | {rows / took:,.0f} | {kib / rows:.2f} | {kib / 4 / took:,.0f} |",
+            flush=True,
+        )
+        dataset.close()
+
+
 def main() -> None:
     """Measures what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--cold", action="store_true")
     arguments = parser.parse_args()
+    if arguments.cold:
+        _cold(arguments.rows, 10)
+        return
     _quality(arguments.rows)
     _rates(arguments.rows, arguments.repeats)
 

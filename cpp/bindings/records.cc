@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mapped_pages.h"
 #include "bindings/arrays.h"
 #include "bindings/module.h"
 #include "bindings/without_gil.h"
@@ -143,11 +144,15 @@ void BindRecords(py::module_& m) {
   m.def("map_bytes", &MapBytes, py::arg("descriptor"), py::arg("num_bytes"));
   m.def(
       "read_ahead",
-      [](uint64_t address, size_t num_bytes) {
-        // A hint, so a failure has no effect.
-        madvise(PointerOf<void>(address), num_bytes, MADV_WILLNEED);
+      [](const Uint64Array& addresses, const Int64Array& num_bytes) {
+        if (addresses.size() != num_bytes.size()) {
+          throw py::value_error("ranges have an address and a size each");
+        }
+        WithoutGil([&, of = SpanOf(addresses), sizes = SpanOf(num_bytes)] {
+          ReadAhead(of, sizes);
+        });
       },
-      py::arg("address"), py::arg("num_bytes"));
+      py::arg("addresses"), py::arg("num_bytes"));
   m.def(
       "mark_cache_folder", [](const std::string& path) { CacheFolder{path}; },
       py::arg("path"));

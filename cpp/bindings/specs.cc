@@ -422,7 +422,8 @@ void BindSpecs(py::module_& m) {
       py::arg("bytes"), py::arg("ends"));
   m.def("documents_of", &DocumentsOf, py::arg("marks"));
   m.def("cumulative_lengths", &CumulativeLengthsOf, py::arg("marks"));
-  m.def("window_row_bytes", &WindowRowBytes, py::arg("fields"), py::arg("batch_rows"));
+  m.def("window_row_bytes", &WindowRowBytes, py::arg("fields"), py::arg("batch_rows"),
+        py::arg("has_orders") = false);
   m.def("tensor_bytes", &TensorBytes, py::arg("fields"), py::arg("num_rows"));
 }
 

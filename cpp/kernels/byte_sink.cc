@@ -28,9 +28,9 @@ uint8_t* ByteSink::Extend(size_t num_bytes) {
   if (num_bytes > max_bytes_ - std::min(size_, max_bytes_)) {
     throw Error(ErrorKind::kValuesTooLarge,
                 "values need more than max_memory leaves them; take a larger one or a "
-                "smaller batch_size: " +
-                    std::to_string(size_) + " bytes and " + std::to_string(num_bytes) +
-                    " more, of " + std::to_string(max_bytes_));
+                "smaller batch_size: they need " +
+                    std::to_string(size_ + num_bytes) + " bytes or more, and have " +
+                    std::to_string(max_bytes_));
   }
   const size_t free = capacity_ - size_;
   if (free < kSlackBytes || num_bytes > free - kSlackBytes) Grow(num_bytes);

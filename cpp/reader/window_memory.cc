@@ -18,10 +18,10 @@ double Aligned(int64_t num_rows, int64_t row_bytes) {
 }
 
 // Of the columns that take most, one entry each.
-double MostStagedRowBytes(const std::vector<FieldSpec>& fields) {
+double MostStagedRowBytes(const std::vector<FieldSpec>& fields, bool has_orders) {
   std::vector<double> staged;
   for (const FieldSpec& field : fields) {
-    const std::optional<double> row_bytes = StagedRowBytes(field);
+    const std::optional<double> row_bytes = StagedRowBytes(field, has_orders);
     if (!row_bytes) continue;
     const int64_t num_columns = std::min(field.width, kLeastStagedColumns);
     staged.insert(staged.end(), static_cast<size_t>(num_columns), *row_bytes);
@@ -54,14 +54,16 @@ double TensorBytes(const std::vector<FieldSpec>& fields, int64_t num_rows) {
   return num_bytes;
 }
 
-double WindowRowBytes(const std::vector<FieldSpec>& fields, int64_t batch_rows) {
+double WindowRowBytes(const std::vector<FieldSpec>& fields, int64_t batch_rows,
+                      bool has_orders) {
   double items_bytes = 0;
   for (const FieldSpec& field : fields) items_bytes += field.row_bytes;
   // Offsets are one more than rows.
   const double batch_bytes =
       TensorBytes(fields, batch_rows + 1) + static_cast<double>(kBookkeepingBytes);
   return items_bytes + batch_bytes / static_cast<double>(batch_rows) +
-         MostStagedRowBytes(fields) + static_cast<double>(WindowPlaces::kRowBytes);
+         MostStagedRowBytes(fields, has_orders) +
+         static_cast<double>(WindowPlaces::kRowBytes);
 }
 
 }  // namespace torchparquet

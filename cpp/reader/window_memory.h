@@ -31,6 +31,7 @@ double TensorBytes(const std::vector<FieldSpec>& fields, int64_t num_rows);
 // Bytes of max_memory for each row of a window that goes to batches of `batch_rows` rows,
 // where the least columns are staged. Rows are counted with the batches that the window
 // touches.
-double WindowRowBytes(const std::vector<FieldSpec>& fields, int64_t batch_rows);
+double WindowRowBytes(const std::vector<FieldSpec>& fields, int64_t batch_rows,
+                      bool has_orders = false);
 
 }  // namespace torchparquet

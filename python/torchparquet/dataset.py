@@ -45,8 +45,8 @@ from torchparquet._impl.session.assembly import (
     Asked,
     Source,
     check_together,
-    is_of_all_rows,
     make_planner,
+    permutation_of_all,
     transforms_of,
     window_of_row_groups,
 )
@@ -62,6 +62,7 @@ from torchparquet.options import (
     Order,
     Pack,
     Ranks,
+    Shuffle,
     Unique,
     Weights,
     Window,
@@ -111,7 +112,7 @@ class ParquetDataset(SessionDataset[Batch]):
         pack: Pack | Window | None = None,
         sample: Balanced | Weights | None = None,
         unique: str | Unique | None = None,
-        shuffle: bool | Literal["global"] = False,
+        shuffle: bool | Literal["global"] | Shuffle = False,
         seed: int = 0,
         shuffle_window: int | str | None = None,
         drop_last: bool = False,
@@ -184,7 +185,8 @@ class ParquetDataset(SessionDataset[Batch]):
             shuffle: Permute row groups, and rows within windows of them, differently in each
                 epoch. Or "global": each epoch is a permutation of all rows, read from a store of
                 decoded rows, which takes one pass before the first batch: in files of `cache_dir`,
-                or in memory without one, where the rows fit half of `max_memory`.
+                or in memory without one, where the rows fit half of `max_memory`. With
+                `Shuffle("global", first="windows")` the pass is beside the first epoch instead.
             seed: The key of the permutation; the same on all ranks.
             shuffle_window: The number of consecutive row groups of a share whose rows are permuted
                 together; 0 for none. Or a number of rows, such as "1_000_000 rows": longer row
@@ -261,10 +263,10 @@ class ParquetDataset(SessionDataset[Batch]):
         by_length = batch_size if isinstance(batch_size, ByLength) else None
         window = requested_window(shuffle_window)
         window_chunks, window_rows = window or (0, 0)
-        is_global = is_of_all_rows(shuffle)
+        of_all_rows = permutation_of_all(shuffle)
         plan = PlanOptions(
             batch_size=(batch_size.rows or 1) if isinstance(batch_size, ByLength) else batch_size,
-            shuffle=is_global or shuffle,  # type: ignore[arg-type]
+            shuffle=of_all_rows is not None or shuffle,  # type: ignore[arg-type]
             seed=seed,
             even=even,
             drop_last=drop_last,
@@ -285,7 +287,7 @@ class ParquetDataset(SessionDataset[Batch]):
             sample=sample,
             unique=unique,
             window=window,
-            is_global=is_global,
+            is_global=of_all_rows is not None,
         )
         ahead = transform if isinstance(transform, Ahead) else None
         function = transform.function if isinstance(transform, Ahead) else transform
@@ -338,8 +340,8 @@ class ParquetDataset(SessionDataset[Batch]):
             device=parsed_device(device),
         )
         streams: StreamOpener | GroupedOpener | DealtOpener | SampledOpener = row_streams
-        sampling = pack if isinstance(pack, Window) else sample or unique
-        if sampling is not None or is_global:
+        sampling = pack if isinstance(pack, Window) else sample or unique or of_all_rows
+        if sampling is not None:
             streams, plan = source.sampled(row_streams, plan, window, sampling, membership)
             samples, window = streams.manifest, None
         pins_for_device = pin_memory is not False

@@ -30,6 +30,7 @@ Balance = Literal["rows", "bytes"]
 Strategy = Literal["concat", "split", "best_fit"]
 Boundaries = Literal["tokens", "cu_seqlens", "both", "none"]
 Edges = Literal["drop", "repeat", "pad"]
+First = Literal["global", "windows"]
 Number = int | float | bool
 # The cost of rows by their lengths: a word, a and b of aL + bL², or a function on int64 `[n]`.
 Cost = Literal["linear"] | tuple[float, float] | Callable[[Any], Any]
@@ -576,6 +577,27 @@ class Unique:
         if not isinstance(self.column, str):
             raise TypeError(f"the column of Unique must be a str; got {self.column!r}")
         checked_bool("across_ranks", self.across_ranks)
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """A permutation of all rows in each epoch, as ``shuffle="global"`` gives it.
+
+    Attributes:
+        order: ``"global"``.
+        first: The order of epoch 0: ``"global"`` too, so that its first batch waits for the pass
+            that stores decoded rows; or ``"windows"`` of 8 row groups, or as many as memory holds,
+            whose rows are permuted together, read from the files while another thread stores rows.
+    """
+
+    order: Literal["global"] = "global"
+    first: First = "global"
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        if self.order != "global":
+            raise ValueError(f'shuffle must be True, False or "global", got {self.order!r}')
+        checked_word("first", self.first, get_args(First))
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from torchparquet import (
     Order,
     Pack,
     ParquetDataset,
+    Shuffle,
     Window,
     mix,
     verify_no_shard_overlap,
@@ -41,6 +42,7 @@ from torchparquet import (
 # An epoch of few rows may have no step.
 pytestmark = pytest.mark.filterwarnings("ignore:this epoch has no step")
 FEWER_CASES = settings(CASES, max_examples=60)
+BOTH: list[Any] = ["global", Shuffle("global", first="windows")]
 MIDNIGHT = datetime.datetime(2026, 1, 1)
 
 
@@ -137,20 +139,27 @@ def data(tmp_path_factory: Any) -> Path:
     st.integers(1, 4),
     st.sampled_from(["split", "drop", "pad", "none"]),
     st.booleans(),
+    st.sampled_from(BOTH),
 )
 def test_each_rule_of_even_holds_for_all_rows(
-    num_rows: int, row_group: int, batch_size: int, world_size: int, even: Any, in_files: bool
+    num_rows: int,
+    row_group: int,
+    batch_size: int,
+    world_size: int,
+    even: Any,
+    in_files: bool,
+    shuffle: Any,
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), num_rows, row_group)
-        cache = {"cache_dir": f"{folder}/cache"} if in_files else {}
+        chosen = {"shuffle": shuffle, "cache_dir": f"{folder}/cache" if in_files else None}
         valid: Counter[int] = Counter()
         repeated: Counter[int] = Counter()
         steps = []
         for rank in range(world_size):
             world = {"rank": rank, "world_size": world_size, "even": even}
             dataset = made(
-                f"{folder}/*.parquet", columns=COLUMNS, batch_size=batch_size, **world, **cache
+                f"{folder}/*.parquet", columns=COLUMNS, batch_size=batch_size, **world, **chosen
             )
             batches = list(dataset)
             assert len(batches) == len(dataset)
@@ -173,13 +182,16 @@ def test_each_rule_of_even_holds_for_all_rows(
 
 @pytest.mark.parametrize("stop", range(20))
 def test_an_epoch_goes_on_after_each_batch(data: Path, stop: int) -> None:
-    whole = [rows_of(made(data, rank=rank, world_size=2)) for rank in range(2)]
+    def of(rank: int, world_size: int) -> ParquetDataset:
+        return made(data, rank=rank, world_size=world_size, shuffle=BOTH[stop % 2])
+
+    whole = [rows_of(of(rank, 2)) for rank in range(2)]
     assert len(whole[0]) == 19
-    dataset = made(data, rank=0, world_size=2)
+    dataset = of(0, 2)
     batches = iter(dataset)
     assert [batch["row.id"].tolist() for batch in islice(batches, stop)] == whole[0][:stop]
     state = dataset.state_dict()
-    resumed = made(data, rank=1, world_size=2)
+    resumed = of(1, 2)
     resumed.load_state_dict(state)
     if stop == 19:  # the next epoch
         assert Counter(chain(*rows_of(resumed))) != Counter(chain(*whole[1]))
@@ -187,7 +199,7 @@ def test_an_epoch_goes_on_after_each_batch(data: Path, stop: int) -> None:
     assert rows_of(resumed) == whole[1][stop:]
     found = Counter(chain(*(chain(*of_rank[:stop]) for of_rank in whole)))
     for rank in range(3):
-        other = made(data, rank=rank, world_size=3)
+        other = of(rank, 3)
         other.load_state_dict(state)
         found += Counter(chain(*rows_of(other)))
     assert not Counter(range(600)) - found
@@ -300,13 +312,38 @@ def test_metrics_count_rows_and_waits(data: Path) -> None:
     assert 0 < metrics.wait_seconds <= metrics.elapsed_seconds
 
 
-def test_a_loop_that_ends_early_leaves_no_thread(data: Path) -> None:
+@pytest.mark.parametrize("shuffle", BOTH)
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_loop_that_ends_early_leaves_no_thread(
+    data: Path, tmp_path: Path, shuffle: Any, closes: bool
+) -> None:
     before = set(threading.enumerate())
-    with contextlib.closing(made(data)) as dataset:
+    chosen = {"shuffle": shuffle, "cache_dir": tmp_path / "cache", "columns": COLUMNS}
+    with contextlib.closing(made(data, **chosen, batch_size=64)) as dataset:
         batches = iter(dataset)
-        assert len(next(batches)["x"]) == 16
-        batches.close()
+        assert len(next(batches)["x"]) == 64
+        if closes:
+            batches.close()
+        del batches
+        assert set(threading.enumerate()) == before
+        assert all(path.suffix == ".rows" for path in tmp_path.rglob("*/rows/*/*"))
+        assert Counter(chain(*rows_of(dataset))) == Counter(range(600))
     assert set(threading.enumerate()) == before
+
+
+def test_windows_of_the_first_epoch_are_of_eight_row_groups(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": np.arange(6000)}), tmp_path / "a.parquet", row_group_size=50)
+    dataset = made(tmp_path, batch_size=400, shuffle=BOTH[1])
+    first, second = rows_of(dataset), rows_of(dataset)
+    for rows in (first, second):
+        assert sorted(chain(*rows)) == list(range(6000))
+    row_groups = [np.unique(np.array(rows) // 50) for rows in first]
+    assert [len(of) for of in row_groups] == [8] * 15
+    assert sum(np.diff(of).tolist() == [1] * 7 for of in row_groups) < 3  # not neighbours
+    assert all(rows != sorted(rows) for rows in first)
+    assert min(len(set(np.array(rows) // 50)) for rows in second) > 100
+    assert rows_of(made(tmp_path, batch_size=400, shuffle=BOTH[1])) == first
+    assert rows_of(made(tmp_path, batch_size=400, shuffle=BOTH[1], seed=1)) != first
 
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has none")
@@ -363,7 +400,8 @@ def test_an_epoch_is_the_same_in_every_process_and_differs_from_the_next(data: P
 def test_workers_deliver_what_one_process_does(
     data: Path, tmp_path: Path, context: str, in_files: bool
 ) -> None:
-    dataset = made(data, **({"cache_dir": tmp_path / "cache"} if in_files else {}))
+    cache = {"cache_dir": tmp_path / "cache"} if in_files else {}
+    dataset = made(data, shuffle=BOTH[in_files], **cache)
     loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=context)
     assert Counter(chain(*rows_of(loader))) == Counter(range(600))
 
@@ -430,3 +468,5 @@ def test_rows_beyond_memory_are_refused_before_anything_is_read(tmp_path: Path) 
         made(tmp_path, max_memory=400)
     with pytest.raises(ValueError, match=r"True, False or \"global\", got 'all'"):
         made(tmp_path, shuffle="all")
+    with pytest.raises(ValueError, match=r'first must be one of "global", "windows"; got .none'):
+        Shuffle("global", first="none")  # type: ignore[arg-type]

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
+import re
+import resource
 import shutil
 import signal
 import stat
 import subprocess
 import sys
+import threading
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from torchparquet import ParquetDataset
+from torchparquet import ParquetDataset, Shuffle
 
 NUM_ROWS = 16_000
 # The first arguments are the data and the cache. Prints whether the rows are those of the files.
@@ -55,7 +60,7 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def check(data: Path, cache: Path, num_rows: int = NUM_ROWS, **options: Any) -> list[Path]:
+def check(data: Any, cache: Path, num_rows: int = NUM_ROWS, **options: Any) -> list[Path]:
     """Check an epoch against the files; return the pieces, of which nothing is left but files."""
     dataset = ParquetDataset(data, batch_size=999, shuffle="global", cache_dir=cache, **options)
     rows = []
@@ -77,6 +82,7 @@ def pieces_in(cache: Path) -> list[Path]:
 def program(data: Path, cache: Path, before: str = "") -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", before + PROGRAM, data, cache],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -87,18 +93,106 @@ def stamps(pieces: list[Path]) -> list[tuple[int, int]]:
     return [(path.stat().st_ino, path.stat().st_mtime_ns) for path in pieces]
 
 
-def test_a_later_run_reads_no_value_of_the_files(data: Path, cache: Path) -> None:
-    pieces = check(data, cache)
-    assert len(pieces) > 2
-    before = stamps(pieces)
-    # The footer stays, and no value.
+def erase_values(data: Path) -> None:
+    """Leave of a file its footer alone."""
     status, content = data.stat(), data.read_bytes()
     footer_bytes = int.from_bytes(content[-8:-4], "little") + 8
     data.write_bytes(bytes(len(content) - footer_bytes) + content[-footer_bytes:])
     os.utime(data, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def wait_for_pass() -> None:
+    """Wait until no thread fills a store beside an epoch."""
+    for thread in threading.enumerate():
+        if thread.name == "torchparquet-store":
+            thread.join()
+
+
+def test_a_later_run_reads_no_value_of_the_files(data: Path, cache: Path) -> None:
+    pieces = check(data, cache)
+    assert len(pieces) > 2
+    before = stamps(pieces)
+    erase_values(data)
     assert stamps(check(data, cache)) == before
     process = program(data, cache)
     assert process.communicate()[0] == f"True {NUM_ROWS}\n"
+
+
+def evict(pieces: list[Path]) -> None:
+    """Drop pieces from memory: from the maps of this process, then from the page cache."""
+    libc, dont_need = ctypes.CDLL(None), 4
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        found = re.match(rf"(\w+)-(\w+) .* {re.escape(str(pieces[0].parent))}/", line)
+        if found:
+            begin, end = (int(of, 16) for of in found.groups())
+            libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), dont_need)
+    for path in pieces:
+        with path.open("rb") as file:
+            os.fsync(file)
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_so_far() -> tuple[int, int]:
+    """Return the bytes that this process has read from disks, and its faults that waited."""
+    counts = Path("/proc/self/io").read_text().split("read_bytes: ")[1]
+    return int(counts.split()[0]), resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are counted in /proc")
+def test_rows_on_a_cold_disk_are_asked_for_before_they_are_copied(data: Path, cache: Path) -> None:
+    dataset = ParquetDataset(data, batch_size=999, shuffle="global", cache_dir=cache)
+    for _ in dataset:  # opens and compares all pieces
+        pass
+    evict(pieces_in(cache))
+    read_bytes, faults = read_so_far()
+    assert sorted(chain(*(batch["x"].tolist() for batch in dataset))) == list(range(NUM_ROWS))
+    more_bytes, more_faults = read_so_far()
+    if more_bytes - read_bytes < 2 << 20:
+        pytest.skip("the file system keeps its pages in memory")
+    # The store has a thousand pages. A row that is not asked for waits for a fault of its own.
+    assert more_faults - faults < 100
+
+
+def test_the_pass_is_beside_an_epoch_by_windows(data: Path, cache: Path) -> None:
+    options: dict[str, Any] = {
+        "shuffle": Shuffle("global", first="windows"),
+        "cache_dir": cache,
+        "batch_size": 100,
+    }
+    dataset = ParquetDataset(data, **options)
+    batches = iter(dataset)
+    first = [next(batches)["x"].tolist()]
+    assert len(first[0]) == 100
+    wait_for_pass()
+    pieces = pieces_in(cache)
+    assert len(pieces) > 2
+    before = stamps(pieces)
+    first += [batch["x"].tolist() for batch in batches]
+    assert sorted(chain(*first)) == list(range(NUM_ROWS))
+    erase_values(data)
+    second = [batch["x"].tolist() for batch in dataset]
+    assert sorted(chain(*second)) == list(range(NUM_ROWS))
+    assert second != first
+    # A later run has the same orders, all from the store.
+    later = ParquetDataset(data, **options)
+    assert [batch["x"].tolist() for batch in later] == first
+    assert [batch["x"].tolist() for batch in later] == second
+    assert stamps(pieces_in(cache)) == before
+
+
+def test_blocks_of_a_remote_store_are_not_kept_beside_the_rows(data: Path, cache: Path) -> None:
+    url = "memory://decoded-rows/data.parquet"
+    with fsspec.open(url, "wb") as file:
+        file.write(data.read_bytes())
+
+    def bytes_of_blocks() -> int:
+        return sum(path.stat().st_size for path in cache.glob("[0-9a-f][0-9a-f]/*"))
+
+    check(url, cache)
+    assert bytes_of_blocks() == 0
+    for _ in ParquetDataset(url, batch_size=999, cache_dir=cache):
+        pass
+    assert bytes_of_blocks() > data.stat().st_size / 2
 
 
 def test_other_data_columns_and_rows_have_files_of_their_own(data: Path, cache: Path) -> None:
@@ -138,10 +232,29 @@ pathlib.Path.replace = killing
 
 
 def test_processes_at_once_share_the_work(data: Path, cache: Path) -> None:
-    processes = [program(data, cache) for _ in range(2)]
-    for process in processes:
-        out, err = process.communicate()
-        assert (out, process.returncode) == (f"True {NUM_ROWS}\n", 0), err
+    pieces = len(check(data, cache.with_name("of one process")))
+    noting = """
+import pathlib, sys
+replace = pathlib.Path.replace
+def noted(path, target):
+    print(target.name, file=sys.stderr, flush=True)
+    WAIT
+    return replace(path, target)
+pathlib.Path.replace = noted
+"""
+    slow = program(data, cache, noting.replace("WAIT", "sys.stdin.readline()"))
+    assert slow.stderr is not None
+    made = [slow.stderr.readline().strip()]
+    # While the slow one has its first piece in hand, the other one makes all others.
+    fast = program(data, cache, noting.replace("WAIT", ""))
+    assert fast.stderr is not None
+    others = [fast.stderr.readline().strip()]
+    while len(others) < pieces - 1:
+        others.append(fast.stderr.readline().strip())
+    for process in (slow, fast):
+        out, err = process.communicate("\n" * pieces)
+        assert (out, err, process.returncode) == (f"True {NUM_ROWS}\n", "", 0)
+    assert sorted(made + others) == [path.name for path in pieces_in(cache)]
     before = stamps(pieces_in(cache))
     assert stamps(check(data, cache)) == before
 
@@ -278,8 +391,16 @@ def test_texts_that_are_longer_than_footers_say_do_not_pass_the_memory(tmp_path:
     dataset = ParquetDataset(data, batch_size=99, shuffle="global", max_memory="8MiB")
     assert dataset.decoded_bytes is not None
     assert dataset.decoded_bytes < 2**20
-    with pytest.raises(ValueError, match=r"half of max_memory, 4194304 b.*more than \d{7} bytes"):
+    too_long = r"half of max_memory, 4194304 b.*more than \d{7} bytes"
+    with pytest.raises(ValueError, match=too_long):
         next(iter(dataset))
+    beside = Shuffle("global", first="windows")
+    batches = iter(ParquetDataset(data, batch_size=99, shuffle=beside, max_memory="8MiB"))
+    assert len(next(batches)["x"]) == 99
+    wait_for_pass()
+    for _ in range(2):
+        with pytest.raises(ValueError, match=too_long):
+            list(batches)
 
 
 def test_texts_that_are_longer_than_footers_say_are_read_in_parts(

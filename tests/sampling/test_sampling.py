@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
@@ -25,6 +27,7 @@ from torchparquet import (
     Jagged,
     ParquetDataset,
     Weights,
+    Window,
 )
 
 # An epoch of few rows may have no step.
@@ -322,3 +325,35 @@ def test_weights_hold_in_many_cases(data: Data, world: World, length: int | None
 @given(data_of(), WORLDS)
 def test_keys_are_unique_in_many_cases(data: Data, world: World) -> None:
     check_unique(data, world)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sample": Weights("weight")},
+        {"sample": Balanced("label", {0: 1, 1: 1})},
+        {"unique": "x"},
+        {"pack": Window("x", past=1)},
+    ],
+)
+def test_orders_are_there_for_a_part_of_an_epoch_at_a_time(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    numbers = np.arange(400_000)
+    columns = {"x": numbers, "label": numbers % 2, "weight": 1.0 + numbers % 3}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=500)
+
+    def read(max_memory: str) -> tuple[Any, int]:
+        """Return the samples of an epoch, and the most bytes that arrays took meanwhile."""
+        dataset = ParquetDataset(
+            tmp_path, batch_size=1000, columns=["x"], shuffle=True, max_memory=max_memory, **options
+        )
+        tracemalloc.start()
+        rows = torch.cat([batch["x"] for batch in dataset])
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return rows, peak
+
+    (whole, of_all), (parts, of_parts) = read("1GiB"), read("4MiB")
+    assert whole.equal(parts)
+    assert of_parts < of_all / 2

@@ -226,7 +226,7 @@ def test_a_row_that_is_too_long_is_named(tmp_path: Path) -> None:
         ({"order": Order(canonical_world_size=2)}, "does not go with canonical_world_size"),
         ({"even": "pad"}, "does not go with even"),
         ({"columns": ["label"]}, "ByLength names 'tokens'"),
-        ({"columns": {"tokens": "label"}}, "only lists of numbers"),
+        ({"columns": {"tokens": "label"}}, "counts the items of lists of numbers.*'tokens' is "),
         (
             {"columns": {"tokens": "tokens", "tokens.length": "label"}},
             "add keys that columns have",

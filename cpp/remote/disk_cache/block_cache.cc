@@ -12,7 +12,8 @@ namespace torchparquet {
 namespace {
 
 int64_t CheckedLimit(int64_t limit_bytes) {
-  if (limit_bytes < BlockCache::kMinLimitBytes) {
+  if (limit_bytes != BlockCache::kKeepsNothing &&
+      limit_bytes < BlockCache::kMinLimitBytes) {
     throw InvalidArgument("the limit of the cache must be " +
                           std::to_string(BlockCache::kMinLimitBytes) +
                           " bytes or more: " + std::to_string(limit_bytes));
@@ -37,7 +38,7 @@ void BlockCache::Notice::Set(const std::string& text) {
 
 BlockCache::BlockCache(std::string folder, int64_t limit_bytes)
     : limit_bytes_(CheckedLimit(limit_bytes)), folder_(std::move(folder)) {
-  Evict();
+  if (limit_bytes_ != kKeepsNothing) Evict();
 }
 
 BlockCache::~BlockCache() = default;
@@ -84,6 +85,7 @@ void BlockCache::Write(const BlockKey& key, std::span<const uint8_t> bytes) {
   if (static_cast<int64_t>(bytes.size()) != key.range.num_bytes) {
     throw Error(ErrorKind::kInternal, "a block has not the bytes of its range");
   }
+  if (limit_bytes_ == kKeepsNothing) return;
   bool is_kept = false;
   if (BlockDiskBytes(key.range.num_bytes) > TargetBytes(limit_bytes_)) {
     why_skipped_.Set("a block of " + std::to_string(bytes.size()) +

@@ -31,6 +31,8 @@ struct BlockCacheStats {
 class BlockCache {
  public:
   static constexpr int64_t kMinLimitBytes = int64_t{1} << 20;
+  // A limit with which blocks are read, and none is written or evicted.
+  static constexpr int64_t kKeepsNothing = 0;
 
   // Makes the folder, or takes an empty one or one of an earlier cache. Throws
   // Error(kInvalidArgument) for a folder with anything else and for a limit below

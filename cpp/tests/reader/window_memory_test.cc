@@ -41,6 +41,7 @@ TEST_CASE("rows of more bytes than can be counted are added up too") {
   constexpr int64_t kRows = int64_t{1} << 60;
   CHECK(TensorBytes({kTriple}, kRows) == 24 * 0x1p60);
   CHECK(WindowRowBytes({kTriple}, kRows) == 24 + 6);
+  CHECK(WindowRowBytes({kTriple}, kRows, true) == 24 + 24 + 6);
 }
 
 }  // namespace

@@ -750,8 +750,8 @@ def page_rows(
 ) -> list[int] | None: ...
 def parse_page_header(content: bytes) -> PageHeader | None: ...
 def read_ahead(
-    address: typing.SupportsInt | typing.SupportsIndex,
-    num_bytes: typing.SupportsInt | typing.SupportsIndex,
+    addresses: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64],
+    num_bytes: typing.Annotated[numpy.typing.ArrayLike, numpy.int64],
 ) -> None: ...
 def read_footers(
     paths: collections.abc.Sequence[str],
@@ -780,6 +780,7 @@ def window_order(
 def window_row_bytes(
     fields: collections.abc.Sequence[FieldSpec],
     batch_rows: typing.SupportsInt | typing.SupportsIndex,
+    has_orders: bool = False,
 ) -> float: ...
 
 EPOCH_LEDGER_WORDS: int = 50178

@@ -216,6 +216,19 @@ TEST_CASE("blocks that others removed make room") {
   CHECK(setting.disk_bytes() == 20 * kBlockDiskBytes);
 }
 
+TEST_CASE("a cache that keeps nothing reads what others have kept") {
+  Setting setting;
+  setting.Write(1);
+  const auto before = Contents(setting.folder());
+  BlockCache reading(setting.folder(), BlockCache::kKeepsNothing);
+  reading.Write(KeyOf(2, kBlockBytes), BytesOf(2, kBlockBytes));
+  ExactBuffer<uint8_t> out(static_cast<size_t>(kBlockBytes));
+  CHECK(reading.Read(KeyOf(1, kBlockBytes), out.data()));
+  CHECK_FALSE(reading.Read(KeyOf(2, kBlockBytes), out.data()));
+  CHECK(Contents(setting.folder()) == before);
+  CHECK(reading.failure().empty());
+}
+
 TEST_CASE("limits that are too small are refused, before the folder is made") {
   const TemporaryFolder temporary;
   const auto error = Caught([&] { BlockCache(temporary.cache(), kMiB - 1); });

@@ -193,7 +193,7 @@ def with_pack(field: Field, pack: Pack) -> Field:
             "pack takes columns that are named one by one, as in Pack([name, ...]); "
             f"{name!r} is {shortened(field.sources)}"
         )
-    if not _is_list_of_numbers(field):
+    if not is_list_of_numbers(field):
         raise ValueError(
             "pack is for columns of lists of numbers, and with tokenizer= for a column of strings: "
             f"{name!r} is {field.kinds[0][0]}"
@@ -217,7 +217,7 @@ def with_pack(field: Field, pack: Pack) -> Field:
 
 def check_padding(field: Field, value: Value) -> None:
     """Check that lists of a field can be padded with a value."""
-    if not _is_list_of_numbers(field):
+    if not is_list_of_numbers(field):
         raise ValueError(
             f'only lists of numbers of any length (length="any") are padded; {field.name!r} is '
             f"{field.kinds[0][0]}"
@@ -225,7 +225,8 @@ def check_padding(field: Field, value: Value) -> None:
     checked_value(value, "padding", field.name, field.dtype)
 
 
-def _is_list_of_numbers(field: Field) -> bool:
+def is_list_of_numbers(field: Field) -> bool:
+    """True for lists of any length of one level."""
     is_one_list = field.num_offsets == 1 and field.has_lists and field.items is None
     return is_one_list and not field.keyed
 

@@ -75,7 +75,7 @@ def find_files(
         lambda made: json.dumps(made).encode(),
         lambda content: [Entry(*entry) for entry in json.loads(content)],
         # Names of HTTP files may hold credentials, and each file is looked up by itself.
-        is_secret=store.scheme in HTTP,
+        by_each=store.scheme in HTTP,
     )
     return Listing.of(entries, store, **storage.of_client)
 

@@ -80,6 +80,11 @@ class Listing:
             paths[path] = None
         return cls(tuple(paths), num_bytes, stamps, (), store, names, client)
 
+    def keeping_no_blocks(self) -> Listing:
+        """Return the listing for readers that add nothing to the cache of blocks."""
+        kept = {"cache_limit": 0} if "cache_folder" in self.client else {}
+        return replace(self, client={**self.client, **kept})
+
     @cached_property
     def root(self) -> str:
         """The deepest directory that holds all files; ``""`` for files in memory."""

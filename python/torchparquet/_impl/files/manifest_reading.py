@@ -90,10 +90,10 @@ def open_manifest(
     file = None
     if cache is not None and all(listing.stamps):
         file = KeptFile(cache, codec(whole), storage, listing.paths)
-    is_secret = listing.store is None or keys is not None
+    by_each = listing.store is None or keys is not None
     told = ["footers", listing.paths, listing.num_bytes, listing.stamps, with_chunk_sizes]
     manifest = Pass(told, codec, read, partial(_joined, listing)).found(
-        range(1, whole.stop + 1), file, None if is_secret else storage.share
+        range(1, whole.stop + 1), file, None if by_each else storage.share
     )
     _check_rows(manifest)
     return manifest, found[0] if found and with_contents else None

@@ -25,11 +25,12 @@ class WindowMemory:
     tensors: Sequence[Field]
     rows_of_batch: int
     max_memory_bytes: int
+    has_orders: bool = False  # given ones, for which all columns are staged
 
     def __post_init__(self) -> None:
         """Estimate the bytes of a row."""
         specs = [field_spec(field) for field in self.tensors]
-        self.bytes_per_row: float = window_row_bytes(specs, self.rows_of_batch)
+        self.bytes_per_row: float = window_row_bytes(specs, self.rows_of_batch, self.has_orders)
 
     def fits(self, num_rows: int, rows_of_batch: int, part: float) -> bool:
         """Return True if a window, with the batches that it touches at its ends, fits that part."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 import threading
 import time
+import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Self
@@ -23,21 +25,30 @@ from torchparquet._impl.plan.ranges import Ranges
 from torchparquet._impl.plan.share import Share
 from torchparquet._impl.reading.reader_arguments import ROW_VALID
 from torchparquet._impl.reading.stream import Stream
+from torchparquet._impl.sampling.policy import GlobalOrder
 from torchparquet._impl.sampling.row_store import RowStore
 from torchparquet._impl.sampling.streams import SampledOpener
 from torchparquet._impl.sequences.holding import HoldingStream
+
+# How the pass beside an epoch yields to it.
+_NICE = 10
 
 
 @dataclass(kw_only=True)
 class GlobalOpener(SampledOpener):
     """Opens streams of rows of a store, which the first of them fills."""
 
+    policy: GlobalOrder
     store: RowStore
 
-    def open(self, shares: Sequence[Share], num_workers: int) -> HoldingStream:
-        """Open a stream of a share; reads nothing yet."""
+    def open(self, shares: Sequence[Share], num_workers: int) -> Stream:
+        """Open a stream of a share; reads no row yet."""
         (share,) = shares
         self.store.check_memory(num_workers)
+        if self.policy.is_by_windows(share.epoch) and not self.store.is_whole():
+            rows = replace(self.rows, row_valid=self.row_valid)
+            opener = SampledOpener(rows=rows, manifest=self.manifest, policy=self.policy)
+            return StoringStream(opener, self.store, share, num_workers)
         # It counts reads and waits of an iteration, delivers nothing, and has no thread.
         num_rows = self.rows.manifest.row_group_num_rows
         some = np.flatnonzero(num_rows)[:1]
@@ -76,6 +87,7 @@ class GlobalStream(HoldingStream):
         self._num_ahead = 1
         self._wanted = _rows_of_batches(opener, share)
         self._threads: ThreadPoolExecutor | None = None
+        self._end: Callable[[], object] | None = None
         self._given: deque[Future[Batch]] = deque()
         self._failed: BaseException | None = None
 
@@ -91,6 +103,7 @@ class GlobalStream(HoldingStream):
                 self._opener.store.fill(share.index, share.num_shares, self._num_workers)
                 self._num_ahead = self._opener.batches_ahead(share, self._num_workers)
                 self._threads = ThreadPoolExecutor(self._num_threads, "torchparquet-gather")
+                self._end = weakref.finalize(self, _shut_down, self._threads, os.getpid())
                 self._give()
             made = self._given[0].result()
         except Exception as error:
@@ -111,15 +124,8 @@ class GlobalStream(HoldingStream):
             wanted = next(self._wanted, None)
             if wanted is None:
                 return
-            self._given.append(self._threads.submit(self._gathered, *wanted))
-
-    def _gathered(self, rows: Int64Array, are_valid: NDArray[np.bool_]) -> Batch:
-        store = self._opener.store
-        assert store.layout is not None  # noqa: S101
-        batch = store.layout.gather(store, rows)
-        if self._opener.row_valid:
-            batch[ROW_VALID] = torch.from_numpy(are_valid.copy())
-        return batch
+            # Threads do not hold the stream, which may be collected while they gather.
+            self._given.append(self._threads.submit(_gathered, self._opener, *wanted))
 
     @property
     def next_is_ready(self) -> bool:
@@ -127,12 +133,91 @@ class GlobalStream(HoldingStream):
         return bool(self._given) and self._given[0].done() and not self.closed
 
     def _drop(self) -> None:
-        threads, self._threads = self._threads, None
+        self._threads = None
         self._given.clear()
-        if threads is not None and self._owner_pid == os.getpid():
-            # Garbage may be collected on one of the threads, which cannot join itself.
-            is_own = threading.current_thread().name.startswith("torchparquet-gather")
-            threads.shutdown(wait=not is_own, cancel_futures=True)
+        if self._end is not None:
+            self._end()
+
+
+def _gathered(opener: GlobalOpener, rows: Int64Array, are_valid: NDArray[np.bool_]) -> Batch:
+    store = opener.store
+    assert store.layout is not None  # noqa: S101
+    batch = store.layout.gather(store, rows)
+    if opener.row_valid:
+        batch[ROW_VALID] = torch.from_numpy(are_valid.copy())
+    return batch
+
+
+def _shut_down(threads: ThreadPoolExecutor, owner_pid: int) -> None:
+    if owner_pid == os.getpid():
+        # Garbage may be collected on one of the threads, which cannot join itself.
+        is_own = threading.current_thread().name.startswith("torchparquet-gather")
+        threads.shutdown(wait=not is_own, cancel_futures=True)
+
+
+class StoringStream(Stream):
+    """Delivers the windows of a share from the files, while a thread beside it fills the store."""
+
+    def __init__(
+        self, opener: SampledOpener, store: RowStore, share: Share, num_workers: int
+    ) -> None:
+        """Begin no thread yet."""
+        super().__init__(opener.open([share], num_workers))
+        self._opener = opener
+        self._wanted = store, share.index, share.num_shares, num_workers
+        self._filling: _Filling | None = None
+
+    def __next__(self) -> Batch:
+        """Return the next batch."""
+        if self._filling is not None and self._filling.failed is not None:
+            raise self._filling.failed
+        batch = next(self._source)
+        if self._filling is None:
+            # The first batch comes first.
+            self._filling = _Filling(*self._wanted)
+        return batch
+
+    def close(self) -> None:
+        """Join the threads and give up what is in flight. Idempotent."""
+        super().close()
+        if self._filling is not None:
+            self._filling.close()
+        self._opener.forget()
+
+
+class _Filling:
+    """A thread that fills a store, until it is closed or collected, or the interpreter exits."""
+
+    def __init__(self, store: RowStore, index: int, num_sharers: int, num_workers: int) -> None:
+        """Begin."""
+        failures: list[Exception] = []
+        ended = threading.Event()
+
+        def fill() -> None:
+            if sys.platform == "linux":
+                # Decode threads inherit it.
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+            try:
+                store.fill(index, num_sharers, num_workers, ended)
+            except Exception as error:
+                if not ended.is_set():
+                    failures.append(error)
+
+        self._failures = failures
+        thread = threading.Thread(target=fill, name="torchparquet-store", daemon=True)
+        self.close = weakref.finalize(self, _join, ended, thread)
+        thread.start()
+
+    @property
+    def failed(self) -> Exception | None:
+        """What went wrong."""
+        return self._failures[0] if self._failures else None
+
+
+def _join(ended: threading.Event, thread: threading.Thread) -> None:
+    ended.set()
+    if thread is not threading.current_thread():  # where garbage may be collected
+        thread.join()
 
 
 def _rows_of_batches(

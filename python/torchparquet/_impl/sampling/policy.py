@@ -115,20 +115,32 @@ def equal_bounds(num_samples: int, block_rows: int) -> Int64Array:
 
 
 class GlobalOrder(Policy):
-    """All rows once, in a permutation of all of them that each epoch draws anew."""
+    """All rows once, in a permutation of all of them that each epoch draws anew.
 
-    def __init__(self, order: RowOrder) -> None:
+    With `window_rows`, blocks of epoch 0 are neighbours in the order of row groups instead.
+    """
+
+    def __init__(self, order: RowOrder, window_rows: int = 0) -> None:
         """Cut the permutation into blocks, which are small where rows are few."""
         self.order = order
         self.num_rows = int(order.row_group_rows.sum())
-        self.block_rows = max(1, min(_LARGEST_BLOCK, self.num_rows // _MANY_BLOCKS))
+        small = max(1, min(_LARGEST_BLOCK, self.num_rows // _MANY_BLOCKS))
+        self.block_rows = window_rows or small
         self.bounds = equal_bounds(self.num_rows, self.block_rows)
-        self.rules = ["global"]
+        self._has_windows = window_rows > 0
+        self.rules = ["global", *["windows first"][: self._has_windows]]
         self._sorted = -1, np.zeros(0, np.int64)  # the latest epoch, and its rows in order
+
+    def is_by_windows(self, epoch: int) -> bool:
+        """True if the blocks of an epoch are windows."""
+        return self._has_windows and epoch == 0
 
     def rows(self, epoch: int, block: int) -> Int64Array:
         """Return the rows of a block in order, int64."""
         begin, end = self.bounds[block : block + 2].tolist()
+        if self.is_by_windows(epoch):
+            near = self.order.rows_between(epoch, begin, end)
+            return self.order.permuted(near, self.order.word(epoch, block))
         words = philox(replace(self.order.options, epoch=epoch), 0, 0, _KEYS)
         if self.num_rows > _SORTED_ROWS:
             keys = words.random_raw(_NUM_ROUNDS)

@@ -60,7 +60,11 @@ class RowStore:
         """Read nothing yet; `folder` is that of the cache, None to keep rows in memory."""
         manifest = rows.manifest
         self._given = rows, folder, limit_bytes
-        self._rows = replace(rows, options=replace(rows.options, pin_memory=False))
+        self._memory = rows.options
+        # A quarter of the memory, for an epoch may be under way beside the pass.
+        most = max(1, rows.options.memory_per_worker(1) // 4)
+        options = replace(rows.options, pin_memory=False, max_memory=most)
+        self._rows = replace(rows, options=options, row_valid=False)
         self._limit_bytes = limit_bytes
         row_bytes, self.is_exact = bytes_of_rows(rows.tensors)
         self.num_bytes = int(manifest.num_rows * row_bytes)
@@ -80,6 +84,7 @@ class RowStore:
         self._is_checked = np.zeros(0, bool)
         self._all_checked = False
         self._making = threading.Lock()
+        self._ended = threading.Event()
         self._owner_pid = os.getpid()
         self.layout: Layout | None = None
         self._old: list[_Piece] = []  # other threads may be reading them
@@ -115,7 +120,7 @@ class RowStore:
 
         What strings and lists take is not known before they are written.
         """
-        most = self._rows.options.memory_per_worker(num_workers) // 2
+        most = self._memory.memory_per_worker(num_workers) // 2
         if self.folder is None and max(self.num_bytes, written_bytes) > most:
             of = " of a worker" if num_workers > 1 else ""
             told = f"more than {written_bytes} bytes" if written_bytes > most else self.told
@@ -125,23 +130,57 @@ class RowStore:
                 f"they take {told}"
             )
 
-    def fill(self, index: int, num_sharers: int, num_workers: int) -> None:
-        """Make the pieces that are missing, as one of several who do so, and open all."""
+    def fill(
+        self, index: int, num_sharers: int, num_workers: int, ended: threading.Event | None = None
+    ) -> None:
+        """Make the pieces that are missing, as one of several who do so, and open all.
+
+        It gives up when `ended` is set.
+        """
         self._num_workers = num_workers
-        if self._owner_pid != os.getpid():
-            self._making, self._owner_pid = threading.Lock(), os.getpid()
         num_pieces = len(self._pieces)
         begin = index % num_sharers * num_pieces // num_sharers
         turn = [*range(begin, num_pieces), *range(begin)]
-        with self._making:  # of two threads, one fills it for both
+        ended = ended or threading.Event()
+        while not self._lock.acquire(timeout=_WAIT_SECONDS):  # of two, one fills it for both
+            if ended.is_set():
+                return
+        try:
+            self._ended = ended
             if self.folder is not None and not all(self._pieces):
                 self._make_room(self.folder)
-            try:
-                while missing := [number for number in turn if self._pieces[number] is None]:
-                    if not [number for number in missing if self._open_or_make(number)]:
-                        time.sleep(_WAIT_SECONDS)  # others make them
-            finally:
-                self._rows.forget()
+            while missing := [number for number in turn if self._pieces[number] is None]:
+                if not [number for number in missing if self._open_or_make(number)]:
+                    ended.wait(_WAIT_SECONDS)  # others make them
+                if ended.is_set():
+                    return
+        except _EndedError:
+            return
+        finally:
+            self._ended = threading.Event()
+            self._rows.forget()
+            self._lock.release()
+
+    def is_whole(self) -> bool:
+        """True if all pieces are there, which are opened; False while a thread makes them."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            for number in range(len(self._pieces)):
+                path = self._path(number)
+                is_open = self._pieces[number] is not None
+                if not is_open and (path is None or not self._opened(number, path)):
+                    return False
+            return True
+        finally:
+            self._lock.release()
+
+    @property
+    def _lock(self) -> threading.Lock:
+        if self._owner_pid != os.getpid():
+            # A thread that does not exist in a forked child may hold it.
+            self._making, self._owner_pid = threading.Lock(), os.getpid()
+        return self._making
 
     def records(self, rows: Int64Array) -> tuple[Int64Array, NDArray[np.uint64]]:
         """Return the pieces of rows, int64 `[B]`, and the addresses of their records."""
@@ -153,6 +192,8 @@ class RowStore:
             self._check(piece, begin, begin + size)
             # A piece that was made anew lies elsewhere.
             piece, records = locate_records(rows, self._first, self._base, size)
+        if self.folder is not None:
+            read_ahead(records, np.full(len(records), size))
         return piece, records
 
     def items(self, piece: Int64Array, places: Int64Array, sizes: Int64Array) -> NDArray[np.uint64]:
@@ -162,7 +203,10 @@ class RowStore:
         if not self._all_checked:
             some = sizes > 0
             self._check(piece[some], begin[some], (begin + sizes)[some])
-        return self._base[piece] + begin.astype(np.uint64)
+        addresses = self._base[piece] + begin.astype(np.uint64)
+        if self.folder is not None:
+            read_ahead(addresses, sizes)
+        return addresses
 
     def _key(self) -> str:
         """Return a name that differs for other rows, columns, and ways to keep them."""
@@ -177,7 +221,8 @@ class RowStore:
 
     def _open_or_make(self, number: int) -> bool:
         """Open a piece, made first if it is missing; False if that is to be tried again."""
-        if self.folder is None:
+        path = self._path(number)
+        if path is None:
             descriptor = _unnamed_memory()
             try:
                 self._write(number, descriptor)
@@ -185,7 +230,6 @@ class RowStore:
             finally:
                 os.close(descriptor)
             return True
-        path = self.folder / f"{number:06}.rows"
         if self._opened(number, path):
             return True
         try:
@@ -198,10 +242,14 @@ class RowStore:
                         )
                 return lock != "of another"
         except FileNotFoundError:
-            if self.folder.exists():
+            if path.parent.exists():
                 raise
-            self._make_room(self.folder)  # a process with other data needed it, and removed ours
+            self._make_room(path.parent)  # a process with other data needed it, and removed ours
             return False
+
+    def _path(self, number: int) -> Path | None:
+        """Return the file of a piece; None in memory."""
+        return None if self.folder is None else self.folder / f"{number:06}.rows"
 
     def _opened(self, number: int, path: Path) -> bool:
         """Open a piece; False if there is none, or it is damaged and was removed."""
@@ -271,7 +319,7 @@ class RowStore:
 
     def _write(self, number: int, descriptor: int) -> None:
         """Write a piece whole, in smaller batches if its rows are longer than expected."""
-        most = self._rows.options.memory_per_worker(self._num_workers) / 16 / self._row_bytes
+        most = self._rows.options.memory_per_worker(self._num_workers) / 4 / self._row_bytes
         self._batch_rows = int(max(1, min(self._batch_rows, most)))
         while True:
             try:
@@ -292,6 +340,8 @@ class RowStore:
         # The memory of one piece's reader is the next one's.
         with closing(self._rows.open([plan.share(0)], self._num_workers)) as batches:
             for batch in batches:
+                if self._ended.is_set():
+                    raise _EndedError
                 layout = layout or Layout.of(batch)
                 records, items = layout.pack(batch, item_bytes)
                 size = layout.record_bytes
@@ -362,14 +412,19 @@ class RowStore:
 
     def _mend(self, number: int, damaged: _Piece) -> None:
         """Make a damaged piece anew, unless another thread has done so."""
-        assert self.folder is not None  # noqa: S101
-        with self._making:
+        path = self._path(number)
+        assert path is not None  # noqa: S101
+        with self._lock:
             if self._pieces[number] is not damaged:
                 return
-            self._remove_damaged(self.folder / f"{number:06}.rows", "its bytes have changed")
+            self._remove_damaged(path, "its bytes have changed")
             while not self._open_or_make(number):
                 time.sleep(_WAIT_SECONDS)
             self._rows.forget()
+
+
+class _EndedError(Exception):
+    """The rows of a piece are not wanted any more."""
 
 
 class _Piece:
@@ -397,8 +452,9 @@ class _Piece:
 
     def is_damaged(self, blocks: Int64Array) -> bool:
         """True if a block, of these numbers, is not as it was written."""
-        for block in blocks.tolist():
-            read_ahead(self.content.ctypes.data + block * BLOCK_BYTES, BLOCK_BYTES)
+        begins = blocks * BLOCK_BYTES
+        sizes = np.minimum(len(self.content) - begins, BLOCK_BYTES)
+        read_ahead(self.content.ctypes.data + begins.astype(np.uint64), sizes)
         for block in blocks.tolist():
             own = self.content[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
             if digests_of_blocks(own, BLOCK_BYTES)[0] != self.digests[block]:

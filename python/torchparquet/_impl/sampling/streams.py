@@ -47,6 +47,11 @@ class Part(NamedTuple):
         return int(self.selection.num_rows.sum())
 
 
+# Bytes of `max_memory` for each sample whose order, of 4 bytes, a stream has: a sixteenth is for
+# orders, which are there twice while the reader takes them.
+_MEMORY_PER_SAMPLE = 128
+
+
 @dataclass(kw_only=True)
 class SampledOpener(HoldingOpener):
     """Opens streams of samples of the rows of `rows`."""
@@ -54,7 +59,11 @@ class SampledOpener(HoldingOpener):
     policy: Policy
 
     def open(self, shares: Sequence[Share], num_workers: int) -> Stream:
-        """Open a stream of shares side by side; each chunk is a window of a given order."""
+        """Open a stream of shares side by side; each chunk is a window of a given order.
+
+        It ends where orders of more samples would not fit their part of the memory.
+        """
+        shares = self._first_steps(shares, num_workers)
         parts = self._parts(shares, num_workers)
         manifest = self._manifest_of(parts)
         num_read = np.array([part.num_read for part in parts], np.int64)
@@ -108,6 +117,12 @@ class SampledOpener(HoldingOpener):
         """Yield the samples of each chunk of shares side by side, and if they are no repeats."""
         for chunk in self._chunks(shares):
             yield chunk.is_valid, self._samples(shares[0].epoch, chunk)
+
+    def _first_steps(self, shares: Sequence[Share], num_workers: int) -> Sequence[Share]:
+        """Return the shares up to as many samples as a stream has orders of."""
+        memory = self.rows.options.memory_per_worker(num_workers)
+        most_units = memory // _MEMORY_PER_SAMPLE // (self.policy.rows_of_unit * len(shares))
+        return [share.steps(0, max(1, most_units // (share.batch_size or 1))) for share in shares]
 
     def _chunks(self, shares: Sequence[Share]) -> list[Chunk]:
         """Return the chunks of shares side by side, which have as many, of as many units."""

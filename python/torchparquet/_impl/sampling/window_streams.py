@@ -53,7 +53,7 @@ class WindowOpener(SampledOpener):
 
     def open(self, shares: Sequence[Share], num_workers: int) -> WindowStream:
         """Open a stream of a share, whose blocks the reader delivers one by one."""
-        (share,) = shares
+        (share,) = shares = self._first_steps(shares, num_workers)
         parts = self._parts(shares, num_workers)
         manifest = self._manifest_of(parts)
         num_rows = manifest.row_group_num_rows

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from torchparquet._impl.batches.batch_rows import element_mask_owner, num_rows_of
-from torchparquet._impl.batches.fields import Field, check_padding
+from torchparquet._impl.batches.fields import Field, check_padding, is_list_of_numbers
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.plan.ranges import Ranges
@@ -70,6 +70,12 @@ def _of_buckets(by_length: ByLength, lengths: NDArray[np.int64]) -> list[NDArray
 def counted_field(by_length: ByLength, fields: Sequence[Field]) -> Field:
     """Return the field whose lengths count; check those that are named."""
     named = {field.name: field for field in fields}
+    counted = named.get(by_length.column)
+    if counted is not None and not is_list_of_numbers(counted):
+        raise ValueError(
+            "ByLength counts the items of lists of numbers of any length: name a column of such "
+            f"lists, as the tokens of a text are; {counted.name!r} is {counted.kinds[0][0]}"
+        )
     for name, value in ({by_length.column: 0} | by_length.padding_of).items():
         if name not in named:
             raise ValueError(f"ByLength names {name!r}, but the columns are {list(named)}")

@@ -51,7 +51,17 @@ from torchparquet._impl.text.token_files import TOKEN_COLUMN
 from torchparquet._impl.text.tokenized import tokenized
 from torchparquet.column import Column
 from torchparquet.errors import FileChangedError
-from torchparquet.options import Ahead, Balanced, ByLength, Order, Pack, Unique, Weights, Window
+from torchparquet.options import (
+    Ahead,
+    Balanced,
+    ByLength,
+    Order,
+    Pack,
+    Shuffle,
+    Unique,
+    Weights,
+    Window,
+)
 
 _BATCHES_OF_BLOCK = 16
 # The plan of blocks, whose policy has shuffled the rows.
@@ -143,11 +153,10 @@ def check_together(
     _refuse_beside("ByLength(cost=...)", excluded)
 
 
-def is_of_all_rows(shuffle: bool | str) -> bool:
-    """True if all rows are permuted together; raises for a word that is not known."""
-    if isinstance(shuffle, str) and shuffle != "global":
-        raise ValueError(f'shuffle must be True, False or "global", got {shuffle!r}')
-    return shuffle == "global"
+def permutation_of_all(shuffle: bool | str | Shuffle) -> Shuffle | None:
+    """Return how all rows are permuted together, if they are; raises for an unknown word."""
+    given = Shuffle(shuffle) if isinstance(shuffle, str) else shuffle  # type: ignore[arg-type]
+    return given if isinstance(given, Shuffle) else None
 
 
 def _refuse_beside(name: str, excluded: Mapping[str, bool]) -> None:
@@ -280,15 +289,12 @@ class Source:
         rows: StreamOpener,
         plan: PlanOptions,
         window: tuple[int, int] | None,
-        given: Sampling | str | None,
+        given: Sampling | str | Shuffle,
         membership: Membership,
     ) -> tuple[SampledOpener | GlobalOpener, PlanOptions]:
-        """Return what opens streams of samples, and how these are planned: blocks in order.
-
-        None is for a permutation of all rows.
-        """
-        if given is None:
-            return self._shuffled(rows, plan)
+        """Return what opens streams of samples, and how these are planned: blocks in order."""
+        if isinstance(given, Shuffle):
+            return self._shuffled(rows, plan, given)
         of = Unique(given) if isinstance(given, str) else given
         is_batch, parts = isinstance(of, Unique), 1
         if isinstance(of, Unique) and of.across_ranks:
@@ -322,16 +328,29 @@ class Source:
             rows_together=policy.together,
         )
 
-    def _shuffled(self, rows: StreamOpener, plan: PlanOptions) -> tuple[GlobalOpener, PlanOptions]:
+    def _shuffled(
+        self, rows: StreamOpener, plan: PlanOptions, shuffle: Shuffle
+    ) -> tuple[GlobalOpener, PlanOptions]:
         """Return what opens streams of rows of a permutation of all, and how these are planned."""
         assert plan.batch_size is not None  # noqa: S101
+        cache, window_rows = self.storage.of_client, 0
+        folder = cache.get("cache_folder")
+        if folder is not None and shuffle.first == "global":
+            # What is fetched is read once: after that it is in the store.
+            listing = rows.manifest.listing.keeping_no_blocks()
+            rows = replace(rows, manifest=replace(rows.manifest, listing=listing))
+        store = RowStore(rows, folder, cache.get("cache_limit"))
+        if shuffle.first == "windows":
+            # A half is for rows where they are in memory, and a quarter for the pass beside.
+            options, part = rows.options, 4 if store.folder is None else 2
+            most = max(1, options.memory_per_worker(1) // part)
+            rows = replace(rows, options=replace(options, max_memory=most))
+            window_rows = _rows_of_block(rows, plan, None, None)[0]
         _window_memory(rows, plan.batch_size).check_two_batches(plan.batch_size)
-        policy = GlobalOrder(RowOrder(rows.manifest.row_group_num_rows, plan))
+        policy = GlobalOrder(RowOrder(rows.manifest.row_group_num_rows, plan), window_rows)
         values = RowValues(rows.manifest, rows.options, self.keys, self.storage)
         policies = Policies(values, plan, policy.block_rows, policy.block_rows)
         opened = _opened(rows, policies, policy)
-        cache = self.storage.of_client
-        store = RowStore(opened["rows"], cache.get("cache_folder"), cache.get("cache_limit"))
         store.check_memory(1)
         return GlobalOpener(store=store, **opened), replace(plan, **_IN_ORDER)
 
@@ -434,7 +453,7 @@ def window_of_row_groups(
 
 
 def _rows_of_block(
-    streams: StreamOpener, plan: PlanOptions, window: tuple[int, int] | None, of: Sampling
+    streams: StreamOpener, plan: PlanOptions, window: tuple[int, int] | None, of: Sampling | None
 ) -> tuple[int, int]:
     """Return how many samples are chosen and permuted together: those of a window, if they fit.
 
@@ -451,7 +470,7 @@ def _rows_of_block(
         # With more batches, fewer keys are in a block more often than batches.
         wanted = max(wanted, _BATCHES_OF_BLOCK * batch_rows)
     # Rows are held as one batch.
-    memory = _window_memory(streams, max(int(rows.max()), batch_rows))
+    memory = replace(_window_memory(streams, max(int(rows.max()), batch_rows)), has_orders=True)
     # A block is held while the next one is decoded, also by each of a few workers.
     fitting = int(memory.max_memory_bytes / 8 / max(memory.bytes_per_row, 1.0))
     return max(1, min(wanted, fitting)), fitting

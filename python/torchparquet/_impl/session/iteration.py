@@ -98,6 +98,11 @@ class Iteration(SessionIterator[Batch, Place]):
                 raise self._placed(error, stream) from None
             if batch is not None:
                 break
+            if place.claims is None and stream.num_taken:
+                # It was the first part of what is left. The next one goes on with its memory.
+                self._close_stream()
+                self._open(place)
+                continue
             if place.claims is None:
                 raise RuntimeError(
                     f"the epoch ended after {place.steps} batches of {place.end} that were planned"

@@ -112,13 +112,13 @@ class StorageArguments:
         encode: Callable[[Result], bytes],
         decode: Callable[[bytes], Result | None],
         *,
-        is_secret: bool = False,
+        by_each: bool = False,
     ) -> Result:
-        """Return what one rank finds for all; each rank finds a secret itself.
+        """Return what one rank finds for all, or, `by_each`, what this one finds itself.
 
         `what`, as JSON, differs for other results.
         """
-        if self.share is None or is_secret:
+        if self.share is None or by_each:
             return work()
         content = self.share(json.dumps(what), 1, lambda *_: encode(work()))[0]
         return decoded(content, decode)
