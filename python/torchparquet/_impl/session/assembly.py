@@ -47,9 +47,7 @@ from torchparquet._impl.sequences.length_pass import LengthPass, pack_rows
 from torchparquet._impl.sequences.row_costs import cost_rows
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.tables.sources import table_source
-from torchparquet._impl.text.token_files import TOKEN_COLUMN
 from torchparquet._impl.text.tokenized import tokenized
-from torchparquet.column import Column
 from torchparquet.errors import FileChangedError
 from torchparquet.options import Ahead, Balanced, ByLength, Order, Pack, Unique, Weights, Window
 
@@ -242,8 +240,7 @@ class Source:
                 "token files do not have the rows of their texts; delete the folder, and they are "
                 f"made anew: {opened.root!r}"
             )
-        columns = {pack.names[0]: Column(TOKEN_COLUMN, dtype="int64")}
-        return made, opened.made_of(tokens.origin), Asked(columns, None, tokens.pack)
+        return made, opened.made_of(tokens.origin), Asked(tokens.columns, None, tokens.pack)
 
     def word_pass(self, manifest: Manifest, reading: ReadOptions) -> WordPass:
         """Return what finds the words of columns whose vocabulary is not stated."""

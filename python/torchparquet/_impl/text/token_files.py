@@ -22,8 +22,7 @@ from torchparquet._impl.text.text_reading import Portion, TextReader
 from torchparquet._impl.text.tokenizer import TOKENS, Tokenizer
 from torchparquet.errors import naming
 
-TOKEN_COLUMN = "tokens"  # noqa: S105
-_SCHEMA = pa.schema({TOKEN_COLUMN: TOKENS})
+_TOKENS = TOKENS.names[0]
 _DRAFT = ".draft"
 _POLL_SECONDS, _LOG_SECONDS, _WARN_SECONDS = 0.05, 5.0, 60.0
 # Portions that are tokenised or wait for it while others are read and written.
@@ -56,16 +55,16 @@ class TokenWriter:
         # 1.9 bytes a token of 16,000, decoded as fast as 4 bytes without a codec.
         options = {
             "compression": "lz4",
-            "use_byte_stream_split": [f"{TOKEN_COLUMN}.list.element"],
+            "use_byte_stream_split": [f"{_TOKENS}.list.element"],
             "use_dictionary": False,
             "write_page_checksum": True,
             "store_schema": False,
         }
         with (
             nullcontext() if scratch is None else tempfile.TemporaryFile(dir=scratch) as unfinished,
-            pq.ParquetWriter(to, _SCHEMA, **options) as writer,
+            pq.ParquetWriter(to, schema := self._tokenizer.schema, **options) as writer,
         ):
-            row_group = _RowGroup(unfinished)
+            row_group = _RowGroup(unfinished, schema)
             for tokens, parts in self._encoded(file):
                 first = 0
                 for num_rows, is_end in parts:
@@ -75,18 +74,23 @@ class TokenWriter:
                     if is_end:
                         row_group.write(writer)
 
-    def _encoded(self, file: int) -> Iterator[tuple[pa.ListArray, list[tuple[int, bool]]]]:
+    def _encoded(self, file: int) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, bool]]]]:
         """Tokenise portions on a thread, while this one decodes and writes others."""
-        waiting: deque[tuple[Future[pa.ListArray], Portion]] = deque()
+        waiting: deque[tuple[Future[pa.RecordBatch], Portion]] = deque()
 
-        def taken() -> tuple[pa.ListArray, list[tuple[int, bool]]]:
+        def taken() -> tuple[pa.RecordBatch, list[tuple[int, bool]]]:
             future, texts = waiting.popleft()
             try:
                 tokens = future.result()
             except Exception as error:
-                error.add_note(f"while it was tokenised: {self._reader.manifest.files[file]!r}")
+                for other, _ in waiting:
+                    other.cancel()
+                place = thread.submit(self._place_of_failure, texts).result()
+                error.add_note(
+                    f"while it was tokenised: {place or self._reader.manifest.files[file]}"
+                )
                 raise
-            self._log(file, len(tokens), len(tokens.values))
+            self._log(file, len(tokens), len(tokens[0].values))
             return tokens, texts.parts
 
         with ThreadPoolExecutor(1, "torchparquet-tokenizer") as thread:
@@ -100,6 +104,15 @@ class TokenWriter:
             finally:
                 for future, _ in waiting:
                     future.cancel()
+
+    def _place_of_failure(self, portion: Portion) -> str:
+        """Return where the first text is that fails alone."""
+        for row, text in enumerate(portion.texts):
+            try:
+                self._tokenizer.encode([text])
+            except Exception:  # what a user's function raises
+                return portion.place_of(row)
+        return ""
 
     def _log(self, file: int, num_texts: int, num_tokens: int) -> None:
         self._num_texts += num_texts
@@ -119,8 +132,9 @@ class TokenWriter:
 class _RowGroup:
     """The tokens of a row group, in a file without a name or in memory until it is whole."""
 
-    def __init__(self, file: IO[bytes] | None) -> None:
+    def __init__(self, file: IO[bytes] | None, schema: pa.Schema) -> None:
         self._file = file
+        self._schema = schema
         self._begin()
 
     def _begin(self) -> None:
@@ -128,15 +142,15 @@ class _RowGroup:
             self._file.seek(0)
             self._file.truncate()
         self._in_memory = pa.BufferOutputStream()
-        self._stream = pa.ipc.new_stream(self._file or self._in_memory, _SCHEMA)
+        self._stream = pa.ipc.new_stream(self._file or self._in_memory, self._schema)
         self._num_rows = 0
 
     @property
     def held_bytes(self) -> int:
         return int(self._in_memory.tell())
 
-    def add(self, tokens: pa.ListArray) -> None:
-        self._stream.write_batch(pa.record_batch([tokens], _SCHEMA))
+    def add(self, tokens: pa.RecordBatch) -> None:
+        self._stream.write_batch(tokens)
         self._num_rows += len(tokens)
 
     def write(self, writer: pq.ParquetWriter) -> None:

@@ -24,6 +24,7 @@ from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet._impl.text.text_reading import TextReader, checked_text
 from torchparquet._impl.text.token_files import TokenWriter, written
 from torchparquet._impl.text.tokenizer import Tokenizer, tokenizer_of
+from torchparquet.column import Column
 from torchparquet.options import Pack
 
 # The version of token files; those of others are made anew.
@@ -37,6 +38,7 @@ class TokenSource:
 
     files: list[Any]  # paths or buffers
     pack: Pack  # without a tokenizer
+    columns: dict[str, Column]  # of the batch
     origin: tuple[str, str]  # see `Manifest.origin`
     row_group_num_rows: list[int]
 
@@ -53,50 +55,63 @@ def tokenized(
 ) -> TokenSource:
     """Return token files of the selected rows; make those that are not there yet."""
     path = None if folder is None else _checked_folder(folder, manifest, keys, paths)
-    (field,) = resolve_columns(columns, manifest, nulls, pack)
+    fields = resolve_columns(columns, manifest, nulls, pack)
     tokenizer = tokenizer_of(
         pack.tokenizer,
         add_special_tokens=pack.add_special_tokens,
+        chat=pack.chat,
         num_threads=reading.threads_per_worker(1),
     )
-    streams = StreamOpener(
-        manifest, (checked_text(field),), replace(reading, pin_memory=False), keys=keys
-    )
-    told = json.dumps([_FORMAT, tokenizer.key, replace(field, name="").identity])
+    checked = tuple(checked_text(field, pack.chat) for field in fields)
+    streams = StreamOpener(manifest, checked, replace(reading, pin_memory=False), keys=keys)
+    identities = "".join(replace(field, name="").identity for field in fields)
+    told = json.dumps([_FORMAT, tokenizer.key, identities])
     writer = TokenWriter(TextReader(streams), tokenizer)
     try:
         if path is None:
             files = _in_memory(manifest, writer, reading)
         else:
             path.mkdir(parents=True, exist_ok=True)
-            files = _in_folder(manifest, writer, path, _Key(told, field.sources[0]))
+            files = _in_folder(manifest, writer, path, _Key(told, [f.sources[0] for f in fields]))
     finally:
         streams.forget()
     num_rows = manifest.row_group_num_rows
     return TokenSource(
         files,
-        replace(
-            pack,
-            separator=_separator(pack, tokenizer),
-            tokenizer=None,
-            add_special_tokens=False,
-            token_cache=None,
-        ),
+        *_packed_tokens(pack, tokenizer),
         (told + manifest.fingerprint, told + manifest.content_fingerprint),
         num_rows[num_rows > 0].tolist(),
     )
 
 
-def _separator(pack: Pack, tokenizer: Tokenizer) -> Any:
-    """Return the separator as a number."""
-    if not isinstance(pack.separator, str):
-        return pack.separator
-    number = tokenizer.number_of(pack.separator)
-    if number is None:
-        raise ValueError(
-            f"separator must be a token of the tokenizer, or its number; got {pack.separator!r}"
-        )
-    return number
+def _packed_tokens(pack: Pack, tokenizer: Tokenizer) -> tuple[Pack, dict[str, Column]]:
+    """Return how the columns of token files are packed, and these columns."""
+    (name,) = pack.names
+    tokens, *others = tokenizer.schema.names
+    columns = {name: Column(tokens, dtype="int64")}
+    columns |= {f"{name}.{other}": Column(other) for other in others}
+    no_values = dict.fromkeys(columns, False)
+    separator: Any = pack.separator
+    if isinstance(separator, str):
+        number = tokenizer.number_of(separator)
+        if number is None:
+            raise ValueError(
+                f"separator must be a token of the tokenizer, or its number; got {separator!r}"
+            )
+        separator = no_values | {name: number}
+    elif separator is not None:
+        separator = no_values | dict(separator)
+    made = replace(
+        pack,
+        columns=list(columns),
+        separator=separator,
+        padding=no_values | dict(pack.padding),  # type: ignore[arg-type]
+        tokenizer=None,
+        add_special_tokens=False,
+        chat=False,
+        token_cache=None,
+    )
+    return made, columns
 
 
 def _checked_folder(
@@ -161,7 +176,7 @@ class _Key:
     """Names token files by what they were made of."""
 
     told: str  # of the tokenizer and the column
-    source: str
+    sources: list[str]
 
     def of_file(self, manifest: Manifest, file: int) -> str:
         """Return a name that differs for other contents or rows of a file."""
@@ -176,7 +191,7 @@ class _Key:
             *(int(of[file]) for of in (manifest.file_num_bytes, manifest.file_digest)),
             0 if listing.memory else int(manifest.file_mtime_ns[file]),
             [(leaf.path, leaf.kind, leaf.nullable) for leaf in manifest.schemas[schema]],
-            "" if table is None else table.stored_path(schema, self.source),
+            "" if table is None else "".join(table.stored_path(schema, s) for s in self.sources),
             manifest.row_group_in_file[of_file].tolist(),
             manifest.row_group_num_rows[of_file].tolist(),
             "" if selection is None else selection.keep(of_file).digest().hex(),
