@@ -26,7 +26,7 @@ _Numbers: TypeAlias = NDArray[np.int64]
 
 
 class Portion(NamedTuple):
-    """Consecutive texts of a file, or conversations: lists of messages, dicts of MESSAGE."""
+    """Consecutive texts of a part, or conversations: lists of messages, dicts of MESSAGE."""
 
     texts: list[Any]
     # The portion's rows of each row group, and whether they end it.
@@ -35,7 +35,10 @@ class Portion(NamedTuple):
 
 
 class TextReader:
-    """Reads a column of texts, or those of conversations, file after file."""
+    """Reads a column of texts, or those of conversations, part after part.
+
+    A part is a slice of the row groups: those of a file, or some of a large file.
+    """
 
     def __init__(self, streams: StreamOpener) -> None:
         """Read nothing yet."""
@@ -50,12 +53,12 @@ class TextReader:
         """The files."""
         return self._streams.manifest
 
-    def portions(self, file: int) -> Iterator[Portion]:
-        """Read the texts of a file, in smaller portions if its long texts are side by side."""
+    def portions(self, part: slice) -> Iterator[Portion]:
+        """Read the texts of a part, in smaller portions if its long texts are side by side."""
         portion_rows, begin = self._portion_rows, 0
         while True:
             try:
-                for found in self._portions(file, portion_rows, begin):
+                for found in self._portions(part, portion_rows, begin):
                     begin += len(found.texts)
                     yield found
             except MemoryError:
@@ -65,10 +68,10 @@ class TextReader:
             else:
                 return
 
-    def _portions(self, file: int, portion_rows: int, begin: int) -> Iterator[Portion]:
-        """Read the texts of a file from a row on."""
-        manifest = self.manifest
-        num_rows = np.where(manifest.row_group_file == file, manifest.row_group_num_rows, 0)
+    def _portions(self, part: slice, portion_rows: int, begin: int) -> Iterator[Portion]:
+        """Read the texts of a part from a row on."""
+        num_rows = np.zeros_like(self.manifest.row_group_num_rows)
+        num_rows[part] = self.manifest.row_group_num_rows[part]
         row_groups = np.flatnonzero(num_rows)
         ends = np.cumsum(num_rows[row_groups])
         plan = EpochPlan(num_rows, PlanOptions(batch_size=portion_rows))

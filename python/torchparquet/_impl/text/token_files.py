@@ -1,4 +1,4 @@
-"""Token files: one for each file of texts, written whole, each by one of the processes."""
+"""Token files: one for each part of the texts, written whole, each by one of the processes."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class TokenWriter:
 
     def write(
         self,
-        file: int,
+        part: slice,
         to: Any,
         scratch: Path | None,
         held: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Write the tokens of a file: the same row groups, with the same rows.
+        """Write the tokens of a part: the same row groups, with the same rows.
 
         Without a folder for what is unfinished that is in memory too, and on no disk. `held` is
         called with the bytes of an unfinished row group that memory has.
@@ -65,17 +65,19 @@ class TokenWriter:
             pq.ParquetWriter(to, schema := self._tokenizer.schema, **options) as writer,
         ):
             row_group = _RowGroup(unfinished, schema)
-            for tokens, parts in self._encoded(file):
+            for tokens, ends in self._encoded(part):
                 first = 0
-                for num_rows, is_end in parts:
+                for num_rows, is_end in ends:
                     row_group.add(tokens.slice(first, num_rows))
                     first += num_rows
                     held(row_group.held_bytes)
                     if is_end:
                         row_group.write(writer)
 
-    def _encoded(self, file: int) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, bool]]]]:
+    def _encoded(self, part: slice) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, bool]]]]:
         """Tokenise portions on a thread, while this one decodes and writes others."""
+        manifest = self._reader.manifest
+        file = int(manifest.row_group_file[part.start])
         waiting: deque[tuple[Future[pa.RecordBatch], Portion]] = deque()
 
         def taken() -> tuple[pa.RecordBatch, list[tuple[int, bool]]]:
@@ -86,16 +88,14 @@ class TokenWriter:
                 for other, _ in waiting:
                     other.cancel()
                 place = thread.submit(self._place_of_failure, texts).result()
-                error.add_note(
-                    f"while it was tokenised: {place or self._reader.manifest.files[file]}"
-                )
+                error.add_note(f"while it was tokenised: {place or manifest.files[file]}")
                 raise
             self._log(file, len(tokens), len(tokens[0].values))
             return tokens, texts.parts
 
         with ThreadPoolExecutor(1, "torchparquet-tokenizer") as thread:
             try:
-                for texts in self._reader.portions(file):
+                for texts in self._reader.portions(part):
                     waiting.append((thread.submit(self._tokenizer.encode, texts.texts), texts))
                     if len(waiting) > _PORTIONS_AHEAD:
                         yield taken()
@@ -168,28 +168,29 @@ class _RowGroup:
 
 
 def written(
-    files: Sequence[int],
-    path_of: Callable[[int], Path],
-    num_rows_of: Callable[[int], list[int]],
-    write: Callable[[int, Path], None],
+    paths: Sequence[Path],
+    num_rows_of: Callable[[Path], list[int]],
+    write: Callable[[Path, Path], None],
 ) -> None:
-    """Have a whole file at each path: write those that no other process does, wait for others'."""
+    """Have a whole file at each path: write those that no other process does, wait for others'.
 
-    def without_whole(files: Sequence[int]) -> list[int]:
-        return [file for file in files if not _is_whole(path_of(file), num_rows_of(file))]
+    `write` is called with the path and with the draft to write.
+    """
 
-    left, latest = without_whole(files), time.monotonic()
+    def without_whole(paths: Sequence[Path]) -> list[Path]:
+        return [path for path in paths if not _is_whole(path, num_rows_of(path))]
+
+    left, latest = without_whole(paths), time.monotonic()
     while left:
         waited_for = []
-        for file in left:
-            path = path_of(file)
+        for path in left:
             with naming(path), _claimed(path) as draft:
                 if draft is None:
-                    waited_for.append(file)
-                elif not _is_whole(path, num_rows_of(file)):
+                    waited_for.append(path)
+                elif not _is_whole(path, num_rows_of(path)):
                     if path.exists():
                         _logger.warning("a token file is damaged, it is written anew: %s", path)
-                    write(file, draft)
+                    write(path, draft)
                     draft.replace(path)
         if len(waited_for) < len(left):
             latest = time.monotonic()
@@ -201,7 +202,7 @@ def written(
                 "another process holds the lock of %d token files, and this one waits; if no such "
                 "process works, delete %s",
                 len(waited_for),
-                _draft_of(path_of(waited_for[0])),
+                _draft_of(waited_for[0]),
             )
         left = without_whole(waited_for)
 

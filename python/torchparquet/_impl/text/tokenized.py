@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
+from torchparquet._impl.files.cache_file import distrust_of
 from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.footers.decryption import FileKeys
 from torchparquet._impl.files.manifest import Manifest
@@ -30,6 +31,8 @@ from torchparquet.options import Pack
 # The version of token files; those of others are made anew.
 _FORMAT = 1
 _NAME_BYTES = 100
+# A larger file is several token files, so that processes divide it. Some minutes of a node's work.
+PART_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,19 @@ def tokenized(
     identities = "".join(replace(field, name="").identity for field in fields)
     told = json.dumps([_FORMAT, tokenizer.key, identities])
     writer = TokenWriter(TextReader(streams), tokenizer)
+    parts = _parts(manifest)
     try:
         if path is None:
-            files = _in_memory(manifest, writer, reading)
+            files = _in_memory(parts, writer, reading)
         else:
-            path.mkdir(parents=True, exist_ok=True)
-            files = _in_folder(manifest, writer, path, _Key(told, [f.sources[0] for f in fields]))
+            path.mkdir(0o775, parents=True, exist_ok=True)
+            if distrust := distrust_of(path.stat()):
+                raise ValueError(
+                    "token_cache must be a folder that no other user can change, and is not, "
+                    f"{distrust}; run 'chmod o-w' on your own, or name another: {str(path)!r}"
+                )
+            key = _Key(told, [field.sources[0] for field in fields])
+            files = _in_folder(manifest, parts, writer, path, key)
     finally:
         streams.forget()
     num_rows = manifest.row_group_num_rows
@@ -146,29 +156,47 @@ def _checked_folder(
     return path
 
 
-def _in_folder(manifest: Manifest, writer: TokenWriter, folder: Path, key: _Key) -> list[Any]:
-    num_rows = manifest.row_group_num_rows
-    files = np.unique(manifest.row_group_file[num_rows > 0]).tolist()
-    paths: dict[int, Path] = {}
+def _parts(manifest: Manifest) -> list[slice]:
+    """Return the row groups of each file that has rows, or of parts of a large file.
+
+    Processes divide these. They depend on the file alone, as states do.
+    """
+    has_rows = np.flatnonzero(manifest.row_group_num_rows)
+    files = manifest.row_group_file[has_rows]
+    found = []
+    for file in np.unique(files).tolist():
+        of_file = has_rows[files == file]
+        num_parts = -(-int(manifest.file_num_bytes[file]) // PART_BYTES)
+        for part in np.array_split(of_file, min(max(1, num_parts), len(of_file))):
+            found.append(slice(int(part[0]), int(part[-1]) + 1))
+    return found
+
+
+def _in_folder(
+    manifest: Manifest, parts: list[slice], writer: TokenWriter, folder: Path, key: _Key
+) -> list[Any]:
+    part_of: dict[Path, slice] = {}
     seen: Counter[str] = Counter()
-    for file in files:
-        name = key.of_file(manifest, file)
+    for part in parts:
+        file = int(manifest.row_group_file[part.start])
+        name = key.of_part(manifest, file, part)
         seen[name] += 1
         number = f".{seen[name]}" if seen[name] > 1 else ""  # of equal files
         stem = PurePath(manifest.names[file]).stem
         stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in stem)
         stem = stem.encode()[:_NAME_BYTES].decode(errors="ignore")
-        paths[file] = folder / f"{stem}.{name}{number}.parquet"
+        part_of[folder / f"{stem}.{name}{number}.parquet"] = part
 
-    def num_rows_of(file: int) -> list[int]:
-        found: list[int] = num_rows[(manifest.row_group_file == file) & (num_rows > 0)].tolist()
+    def num_rows_of(path: Path) -> list[int]:
+        num_rows = manifest.row_group_num_rows[part_of[path]]
+        found: list[int] = num_rows[num_rows > 0].tolist()
         return found
 
-    def write(file: int, to: Path) -> None:
-        writer.write(file, to, folder)
+    def write(path: Path, to: Path) -> None:
+        writer.write(part_of[path], to, folder)
 
-    written(files, paths.__getitem__, num_rows_of, write)
-    return [os.fspath(paths[file]) for file in files]
+    written(list(part_of), num_rows_of, write)
+    return [os.fspath(path) for path in part_of]
 
 
 @dataclass(frozen=True)
@@ -178,11 +206,12 @@ class _Key:
     told: str  # of the tokenizer and the column
     sources: list[str]
 
-    def of_file(self, manifest: Manifest, file: int) -> str:
-        """Return a name that differs for other contents or rows of a file."""
+    def of_part(self, manifest: Manifest, file: int, part: slice) -> str:
+        """Return a name that differs for other contents or rows of a part of a file."""
         listing, table = manifest.listing, manifest.table
         schema = int(manifest.file_schema[file])
-        of_file = manifest.row_group_file == file
+        is_within = np.zeros(manifest.num_row_groups, bool)
+        is_within[part] = True
         selection = manifest.selection
         facts = [
             self.told,
@@ -192,14 +221,14 @@ class _Key:
             0 if listing.memory else int(manifest.file_mtime_ns[file]),
             [(leaf.path, leaf.kind, leaf.nullable) for leaf in manifest.schemas[schema]],
             "" if table is None else "".join(table.stored_path(schema, s) for s in self.sources),
-            manifest.row_group_in_file[of_file].tolist(),
-            manifest.row_group_num_rows[of_file].tolist(),
-            "" if selection is None else selection.keep(of_file).digest().hex(),
+            manifest.row_group_in_file[part].tolist(),
+            manifest.row_group_num_rows[part].tolist(),
+            "" if selection is None else selection.keep(is_within).digest().hex(),
         ]
         return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
 
 
-def _in_memory(manifest: Manifest, writer: TokenWriter, reading: ReadOptions) -> list[Any]:
+def _in_memory(parts: list[slice], writer: TokenWriter, reading: ReadOptions) -> list[Any]:
     found: list[Any] = []
     sink, most = pa.BufferOutputStream(), int(reading.max_memory) // 2
 
@@ -212,9 +241,8 @@ def _in_memory(manifest: Manifest, writer: TokenWriter, reading: ReadOptions) ->
                 f"max_memory={reading.max_memory}, {num_bytes} bytes of tokens so far"
             )
 
-    files = manifest.row_group_file[manifest.row_group_num_rows > 0]
-    for file in np.unique(files).tolist():
+    for part in parts:
         sink = pa.BufferOutputStream()
-        writer.write(file, sink, None, check)
+        writer.write(part, sink, None, check)
         found.append(sink.getvalue())
     return found
