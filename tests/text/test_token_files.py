@@ -6,6 +6,7 @@ import errno
 import fcntl
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -304,6 +305,26 @@ def test_states_fit_tokens_wherever_they_are(tmp_path: Path) -> None:
     assert states[0] == states[1] == states[2]
     assert rests[0] == rests[1] == rests[2]
     assert rests[0]
+
+
+@pytest.mark.parametrize("steps", [(1, 2), (2, 1)])
+def test_a_tokenizer_that_changes_behind_its_fingerprint_is_noticed(
+    tmp_path: Path, steps: tuple[int, int]
+) -> None:
+    write_texts(tmp_path / "data", MANY)
+    states = []
+    for step in steps:
+        tokenizer = Bytes("the same", step=step)
+        pack = Pack("text", 8, "split", tokenizer=tokenizer, token_cache=tmp_path / "tokens")
+        dataset = ParquetDataset(
+            tmp_path / "data", batch_size=2, pack=pack, manifest_cache=tmp_path / "kept"
+        )
+        tokens = [[list(t.encode()[::step]) for t in texts] for (texts,) in MANY]
+        assert rows_of(dataset) == sequences(tokens, pack, None)
+        states.append(dataset.state_dict())
+        shutil.rmtree(tmp_path / "tokens")
+    with pytest.raises(ValueError, match="state"):
+        dataset.load_state_dict(states[0])
 
 
 def test_processes_divide_large_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -222,14 +222,16 @@ class Source:
         if folder is None and storage.cache_dir is not None:
             folder = f"{os.fspath(storage.cache_dir)}.tokens"
         tokens = tokenized(manifest, columns, nulls, pack, reading, self.keys, folder, self.paths)
-        cache = storage.manifest_cache if folder is not None else None
+        cache = None
+        if folder is not None and storage.manifest_cache is not None:
+            cache = f"{os.fspath(storage.manifest_cache)}.tokens"
         made = replace(
             self,
             paths=tokens.files,
             rows=RowArguments(),
             keys=None,
             storage=StorageArguments(
-                manifest_cache=None if cache is None else f"{os.fspath(cache)}.tokens",
+                manifest_cache=cache,
                 # Nothing of encrypted texts, not even how long they are.
                 share=None if self.keys is not None else storage.share,
             ),
@@ -240,6 +242,10 @@ class Source:
                 "token files do not have the rows of their texts; delete the folder, and they are "
                 f"made anew: {opened.root!r}"
             )
+        if cache is not None:
+            # What is kept of tokens is of these files: a tokenizer may not keep its promise.
+            cache = f"{cache}.{opened.content_fingerprint}"
+            made = replace(made, storage=replace(made.storage, manifest_cache=cache))
         return made, opened.made_of(tokens.origin), Asked(tokens.columns, None, tokens.pack)
 
     def word_pass(self, manifest: Manifest, reading: ReadOptions) -> WordPass:
