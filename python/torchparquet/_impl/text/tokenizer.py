@@ -85,8 +85,13 @@ def tokenizer_of(
 
 def _chat_tokenizer_of(given: Any) -> Tokenizer:
     if isinstance(given, str | os.PathLike):
-        from transformers import AutoTokenizer
-
+        try:
+            from transformers import AutoTokenizer
+        except ImportError as error:
+            raise ImportError(
+                f"tokenizer={os.fspath(given)!r} with chat=True needs a package: "
+                "pip install transformers"
+            ) from error
         given = AutoTokenizer.from_pretrained(os.fspath(given), local_files_only=True)
     names = {kind.__name__ for kind in type(given).__mro__}
     if "PreTrainedTokenizerBase" in names and hasattr(given, "backend_tokenizer"):
