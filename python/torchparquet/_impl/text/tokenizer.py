@@ -185,8 +185,10 @@ class _Chat(Tokenizer):
     schema = CHAT_TOKENS
 
     def __init__(self, given: Any) -> None:
-        self._tokens = _HuggingFace(given.backend_tokenizer, False)
         self._tokenizer = copy.deepcopy(given)
+        backend = self._tokenizer.backend_tokenizer
+        backend.encode_special_tokens = given.split_special_tokens  # as each call sets it
+        self._tokens = _HuggingFace(backend, False)
         if not given.chat_template:
             raise ValueError("chat=True needs a chat template: set tokenizer.chat_template")
         self._template: str = given.get_chat_template()
