@@ -109,7 +109,9 @@ def snippets(session: nox.Session) -> None:
 def frameworks(session: nox.Session) -> None:
     """Run every example and every snippet of the documents, in a new environment."""
     session.install("-c", "constraints.txt", ".", "--group", "frameworks")
-    session.run("python", "-m", "pytest", "tests/frameworks", *session.posargs)
+    # Chat templates need transformers too.
+    tests = ("tests/frameworks", "tests/text/test_chats.py")
+    session.run("python", "-m", "pytest", *tests, *session.posargs)
 
 
 @nox.session(default=False, venv_backend="virtualenv")

@@ -1,4 +1,4 @@
-"""Tokens per second from raw text, beside the tokenizer alone and a column of tokens.
+"""Tokens per second from raw text, beside the tokenizer alone, a column of tokens, and others.
 
     python bench/sequences/text.py --repeats 5
 
@@ -8,13 +8,21 @@ trained on a tenth, and the same ranks in tiktoken. Sequences have 2,048 tokens,
 take turns, each in a process of its own, on two threads. A tokenizer is loaded anew for each pass,
 because it remembers words. Texts of the tokenizer alone are in memory, in batches of 1,000.
 
-Seconds on the clock count what others do on the machine too; processor seconds do not.
+Others tokenise as their documents say, with the first tokenizer: `map` of datasets on batches;
+torchtitan's text data set, document by document in every epoch, in the process that trains;
+LitData's `optimize`, whose workers take files; and the pool of Megatron-LM's preprocess_data.py,
+which is in no package, before the builder of megatron-core. Two workers each, where they have any.
+Those that are not installed are named.
+
+Seconds on the clock count what others do on the machine too; processor seconds, those of workers
+among them, do not.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import multiprocessing
 import os
 import platform
 import shutil
@@ -115,9 +123,9 @@ Timed = tuple[float, float, int]
 
 def _timed(work: Callable[[], int]) -> Timed:
     """Return seconds on the clock and of processors, and the tokens."""
-    wall, processors = time.perf_counter(), time.process_time()
+    wall, processors = time.perf_counter(), sum(os.times()[:4])
     num_tokens = work()
-    return time.perf_counter() - wall, time.process_time() - processors, num_tokens
+    return time.perf_counter() - wall, sum(os.times()[:4]) - processors, num_tokens
 
 
 def _alone(name: str) -> Timed:
@@ -197,15 +205,151 @@ def _datasets_map() -> Timed:
     return _timed(work)
 
 
+def _torchtitan() -> Timed:
+    """Read an epoch of torchtitan's text data set."""
+    import datasets
+    from torch.utils.data import DataLoader
+    from torchtitan.hf_datasets import DatasetConfig
+    from torchtitan.hf_datasets.text_datasets import DATASETS, HuggingFaceTextDataset
+
+    tokenizer = _hugging_face()
+
+    class Encoder:
+        def encode(self, text: str, **_: bool) -> list[int]:
+            ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+            return ids
+
+    def load(path: str) -> Any:
+        return datasets.load_dataset("parquet", data_dir=path, split="train")
+
+    DATASETS["texts"] = DatasetConfig(str(_DATA / "texts"), load, lambda row: row["text"])
+    sequences: Any = HuggingFaceTextDataset("texts", None, Encoder(), _LENGTH)
+    return _timed(lambda: _read(DataLoader(sequences, _BATCH), lambda batch: batch[0]["input"]))
+
+
+def _read(batches: Any, tokens_of: Callable[[Any], Any]) -> int:
+    """Read all batches, and return how many tokens they have."""
+    num_tokens = 0
+    for batch in batches:
+        tokens = tokens_of(batch)
+        tokens.sum()
+        num_tokens += tokens.numel()
+    return num_tokens
+
+
+def _tokens_of_file(path: str) -> Any:
+    import torch
+
+    tokenizer = _hugging_face()
+    for batch in pq.ParquetFile(path).iter_batches(columns=["text"]):
+        for text in batch["text"].to_pylist():
+            yield torch.tensor(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def _litdata(*, epochs: int) -> Timed:
+    """Optimise files into LitData's format, or read epochs of it."""
+    from litdata import StreamingDataLoader, StreamingDataset, TokensLoader, optimize
+
+    to = _DATA / "litdata"
+
+    def optimized() -> int:
+        shutil.rmtree(to, ignore_errors=True)
+        optimize(
+            fn=_tokens_of_file,
+            inputs=[str(path) for path in sorted((_DATA / "texts").iterdir())],
+            output_dir=str(to),
+            chunk_size=_LENGTH * 2_000,
+            item_loader=TokensLoader(block_size=_LENGTH),
+            num_workers=_THREADS,
+        )
+        return len(StreamingDataset(str(to), item_loader=TokensLoader(_LENGTH))) * _LENGTH
+
+    if not epochs:
+        return _timed(optimized)
+    optimized()
+    sequences = StreamingDataset(str(to), item_loader=TokensLoader(_LENGTH))
+    loader = StreamingDataLoader(sequences, batch_size=_BATCH)
+    _read(loader, lambda batch: batch)
+    return _timed(lambda: sum(_read(loader, lambda batch: batch) for _ in range(epochs)))
+
+
+class _MegatronEncoder:
+    """What each process of the pool of preprocess_data.py has."""
+
+    tokenizer: Any = None
+
+    @classmethod
+    def begin(cls) -> None:
+        cls.tokenizer = _hugging_face()
+
+    @classmethod
+    def encode(cls, text: str) -> list[int]:
+        ids: list[int] = cls.tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+
+def _megatron(*, epochs: int) -> Timed:
+    """Write Megatron's format, or read epochs of its GPT data set."""
+    from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+    from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
+    from megatron.core.datasets.utils import Split
+    from torch.utils.data import DataLoader
+
+    prefix = str(_DATA / "megatron")
+
+    def preprocessed() -> int:
+        builder, num_tokens = IndexedDatasetBuilder(f"{prefix}.bin", np.uint16), 0
+        texts = pq.read_table(_DATA / "texts")["text"].to_pylist()
+        with multiprocessing.Pool(_THREADS, _MegatronEncoder.begin) as pool:
+            for tokens in pool.imap(_MegatronEncoder.encode, texts, 32):
+                builder.add_document(tokens, [len(tokens)])
+                num_tokens += len(tokens)
+            pool.close()
+            pool.join()
+        builder.finalize(f"{prefix}.idx")
+        return num_tokens
+
+    if not epochs:
+        return _timed(preprocessed)
+    num_tokens = preprocessed()
+
+    class Tokenizer:
+        vocab_size, eod, pad, unique_identifiers = _VOCABULARY, 0, 0, {"class": "bench"}
+
+    config = GPTDatasetConfig(
+        random_seed=0,
+        sequence_length=_LENGTH,
+        path_to_cache=str(_DATA / "megatron_cache"),
+        tokenizer=Tokenizer(),
+        split="1",
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+    )
+    documents = IndexedDataset(prefix)
+    every = np.arange(len(documents), dtype=np.int32)
+    most = num_tokens // _LENGTH
+    sequences = GPTDataset(documents, prefix, every, most, Split.train, config)
+    loader = DataLoader(sequences, _BATCH)
+    _read(loader, lambda batch: batch["tokens"])
+    return _timed(lambda: sum(_read(loader, lambda batch: batch["tokens"]) for _ in range(epochs)))
+
+
 _SIDES: dict[str, Callable[[], Timed]] = {
     "tokenizers alone": lambda: _alone("tokenizers"),
     "first pass, tokenizers": lambda: _first("tokenizers"),
     "tiktoken alone": lambda: _alone("tiktoken"),
     "first pass, tiktoken": lambda: _first("tiktoken"),
     "datasets, map and pack": _datasets_map,
+    "LitData, optimize": lambda: _litdata(epochs=0),
+    "the way of Megatron, preprocess": lambda: _megatron(epochs=0),
+    "each epoch of torchtitan's text data set": _torchtitan,
     "a data set of tokens that are there": _again,
     "later epochs": lambda: _epochs("texts"),
     "epochs of a column of tokens": lambda: _epochs("tokens"),
+    "LitData, later epochs": lambda: _litdata(epochs=10),
+    "Megatron-Core, later epochs": lambda: _megatron(epochs=10),
 }
 
 

@@ -182,6 +182,11 @@ class Pack:
             set, for all ranks, processes and later runs. What is there is not tokenised again. None
             for ``"<cache_dir>.tokens"`` or, without `cache_dir`, to hold the tokens in memory: they
             must fit half of `max_memory`, and each rank makes all of them.
+        chat: The column has conversations, lists of messages that are structs of ``role`` and
+            ``content``, and the tokenizer is a fast one of transformers, whose chat template makes
+            each a document; or a function from a list of conversations, lists of dicts, to as many
+            pairs of tokens and loss. ``"<column>.loss"``, bool ``[B, L]``, is True for tokens that
+            the template marks as the assistant's, by ``{% generation %}``.
     """
 
     columns: str | Sequence[str]
@@ -195,6 +200,7 @@ class Pack:
     tokenizer: Any = field(default=None, hash=False)
     add_special_tokens: bool = False
     token_cache: str | os.PathLike[str] | None = None
+    chat: bool = False
 
     def __post_init__(self) -> None:
         """Check the arguments and give them one form."""
@@ -223,6 +229,9 @@ class Pack:
 
     def _check_tokenizer(self) -> None:
         checked_bool("add_special_tokens", self.add_special_tokens)
+        checked_bool("chat", self.chat)
+        if self.chat and self.add_special_tokens:
+            raise ValueError("add_special_tokens does not go with chat: a template writes them")
         if self.tokenizer is not None:
             if len(self.names) > 1:
                 raise ValueError(f"tokenizer takes one column of strings, got {list(self.names)}")
@@ -230,6 +239,7 @@ class Pack:
         needing = {
             f"separator={self.separator!r}": isinstance(self.separator, str),
             "add_special_tokens": self.add_special_tokens,
+            "chat": self.chat,
             "token_cache": self.token_cache is not None,
         }
         for name, is_given in needing.items():

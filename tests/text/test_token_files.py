@@ -6,6 +6,7 @@ import errno
 import fcntl
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from tests.fixtures.texts import (
     write_texts,
 )
 from torchparquet import CorruptFileError, Pack, ParquetDataset
-from torchparquet._impl.text import token_files
+from torchparquet._impl.text import token_files, tokenized
 
 MANY = [[[f"file {file} text {row}" for row in range(40)]] for file in range(6)]
 # Tokenises by bytes, writes what it tokenises to a file, and is killed after so many portions.
@@ -262,13 +263,13 @@ def test_a_process_that_waits_for_another_says_what_to_do(
         said.append(message % values)
         other.close()
 
-    def write(_file: int, to: Path) -> None:
+    def write(_path: Path, to: Path) -> None:
         made.append(to)
         pq.write_table(pa.table({"tokens": [[1]]}), to)
 
     monkeypatch.setattr(token_files, "_WARN_SECONDS", 0.0)
     monkeypatch.setattr(logging.getLogger("torchparquet"), "warning", end_other)
-    token_files.written([0], lambda _: path, lambda _: [1], write)
+    token_files.written([path], lambda _: [1], write)
     assert said == [
         "another process holds the lock of 1 token files, and this one waits; if no such process "
         f"works, delete {draft}"
@@ -304,6 +305,61 @@ def test_states_fit_tokens_wherever_they_are(tmp_path: Path) -> None:
     assert states[0] == states[1] == states[2]
     assert rests[0] == rests[1] == rests[2]
     assert rests[0]
+
+
+@pytest.mark.parametrize("steps", [(1, 2), (2, 1)])
+def test_a_tokenizer_that_changes_behind_its_fingerprint_is_noticed(
+    tmp_path: Path, steps: tuple[int, int]
+) -> None:
+    write_texts(tmp_path / "data", MANY)
+    states = []
+    for step in steps:
+        tokenizer = Bytes("the same", step=step)
+        pack = Pack("text", 8, "split", tokenizer=tokenizer, token_cache=tmp_path / "tokens")
+        dataset = ParquetDataset(
+            tmp_path / "data", batch_size=2, pack=pack, manifest_cache=tmp_path / "kept"
+        )
+        tokens = [[list(t.encode()[::step]) for t in texts] for (texts,) in MANY]
+        assert rows_of(dataset) == sequences(tokens, pack, None)
+        states.append(dataset.state_dict())
+        shutil.rmtree(tmp_path / "tokens")
+    with pytest.raises(ValueError, match="state"):
+        dataset.load_state_dict(states[0])
+
+
+def test_processes_divide_large_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large file is several token files, with the sequences and the states of any folder."""
+    write_texts(tmp_path / "data", [[["a", "b"], ["", ""], [], *FILES[0]], *FILES[1:]])
+    pack = Pack("text", 8, tokenizer=Bytes(), token_cache=tmp_path / "whole")
+    whole = ParquetDataset(tmp_path / "data", batch_size=2, pack=pack)
+    largest = max(file.stat().st_size for file in (tmp_path / "data").iterdir())
+    states = []
+    for most, num_parts in ((largest - 1, 3), (1, 7)):
+        monkeypatch.setattr(tokenized, "PART_BYTES", most)
+        for folder in (tmp_path / str(most), None):
+            pack = Pack("text", 8, tokenizer=Bytes(), token_cache=folder)
+            dataset = ParquetDataset(tmp_path / "data", batch_size=2, pack=pack)
+            assert rows_of(dataset) == rows_of(whole)
+            assert len(dataset.manifest.files) == num_parts
+            states.append(dataset.manifest.content_fingerprint)
+    assert states[0] == states[1] != states[2] == states[3]
+    names = [path.name for path in (tmp_path / "1").iterdir()]
+    assert sorted(name.partition(".")[0] for name in names) == ["0"] * 4 + ["1"] * 3
+
+
+def test_a_folder_that_others_can_change_is_refused(tmp_path: Path) -> None:
+    write_texts(tmp_path / "data")
+    pack = Pack("text", 8, tokenizer=Bytes(), token_cache=tmp_path / "tokens")
+    ParquetDataset(tmp_path / "data", batch_size=2, pack=pack)
+    (tmp_path / "tokens").chmod(0o777)
+    with pytest.raises(ValueError, match=r"every user may write to it; run 'chmod o-w'.*tokens"):
+        ParquetDataset(tmp_path / "data", batch_size=2, pack=pack)
+    (tmp_path / "tokens").chmod(0o755)
+    ParquetDataset(tmp_path / "data", batch_size=2, pack=pack)
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "tokens", 12345, -1)
+        with pytest.raises(ValueError, match="belongs to another user, of number 12345"):
+            ParquetDataset(tmp_path / "data", batch_size=2, pack=pack)
 
 
 def test_a_failing_tokenizer_leaves_no_file(tmp_path: Path) -> None:

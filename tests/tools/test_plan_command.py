@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.fixtures.texts import END, hugging_face, write_texts
 from torchparquet import ByLength, Order, Pack, ParquetDataset
 from torchparquet.cli import main
 
@@ -48,6 +49,23 @@ def test_packed_steps_are_those_of_training(report_of: Any, tmp_path: Path, sepa
     each = 1 if separator is not None else 0
     places = [sum(part) + each * len(part) for part in np.split(np.array(lengths), 3)]
     assert report["rows"] == sum(-(-one // 64) for one in places)
+
+
+def test_tokens_of_texts_are_those_of_training(
+    report_of: Any, error_of: Any, tmp_path: Path
+) -> None:
+    write_texts(tmp_path / "data")
+    hugging_face().save(str(tmp_path / "tokenizer.json"))
+    arguments: list[Any] = ["--pack", "text", "--pack-length", 16, "--batch-size", 2]
+    arguments += ["--tokenizer", tmp_path / "tokenizer.json", "--pack-separator", END]
+    arguments += ["--token-cache", tmp_path / "tokens"]
+    report = report_of("plan", tmp_path / "data", *arguments)
+    pack = Pack("text", 16, separator=END, tokenizer=hugging_face())
+    dataset = ParquetDataset(tmp_path / "data", batch_size=2, pack=pack)
+    assert report["ranks"][0]["steps"] == len(list(dataset))
+    assert len(list((tmp_path / "tokens").iterdir())) == 2
+    arguments[7] = tmp_path / "none"
+    assert "hf download" in error_of("plan", tmp_path / "data", *arguments, code=1)
 
 
 BY_LENGTH: list[tuple[dict[str, Any], str]] = [
@@ -119,6 +137,8 @@ def test_batches_by_length_are_those_of_training(
         ("--by-length t --max-tokens 9", 1, "max_tokens must hold every list of 't', and is 9"),
         ("--max-tokens 9", 2, "--max-tokens needs --by-length NAME"),
         ("--pack-length 9", 2, "--pack-length needs --pack NAME"),
+        ("--tokenizer x", 2, "--tokenizer needs --pack NAME"),
+        ("--pack t --pack-separator end", 1, "needs a tokenizer"),
     ],
 )
 @pytest.mark.parametrize("command", ["plan", "verify"])

@@ -29,7 +29,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Options that need another one, by that one.
 _PARTS = {
-    "pack": ("pack_length", "pack_strategy", "pack_separator"),
+    "pack": (
+        *("pack_length", "pack_strategy", "pack_separator"),
+        *("tokenizer", "token_cache", "chat"),
+    ),
     "window": tuple(f"window_{of}" for of in ["by", "order", "past", "future", "stride", "edges"]),
     "by_length": (
         *("max_tokens", "max_rows", "multiple_of"),
@@ -38,6 +41,10 @@ _PARTS = {
     "balanced": ("proportion",),
     "unique": ("across_ranks",),
 }
+
+
+def _number_or_token(text: str) -> int | str:
+    return int(text) if text.lstrip("-").isdigit() else text
 
 
 @dataclass(frozen=True)
@@ -274,8 +281,19 @@ _DATASET_OPTIONS = (
         help="How documents are packed.",
     ),
     click.option(
-        "--pack-separator", type=int, metavar="N", help="A token that follows each document."
+        "--pack-separator",
+        type=_number_or_token,
+        metavar="N",
+        help="A token that follows each document; with --tokenizer also as text.",
     ),
+    click.option(
+        "--tokenizer",
+        metavar="NAME",
+        help="Make tokens of a packed column of texts: a tokenizer.json, its folder, or a name in "
+        "the local cache of Hugging Face.",
+    ),
+    click.option("--token-cache", metavar="FOLDER", help="The folder that keeps the tokens."),
+    click.option("--chat", is_flag=True, help="The packed column has conversations."),
     click.option(
         "--window",
         multiple=True,

@@ -23,6 +23,8 @@ ColumnsArgument = Sequence[str | Column] | Mapping[str, str | Sequence[str] | Co
 NullsArgument = Nulls | Mapping[str, Nulls]
 # In `columns`: all columns that are not named there.
 _OTHERS = "*"
+# The texts of a message in a conversation.
+MESSAGE = ("role", "content")
 
 
 def resolve_columns(
@@ -45,7 +47,9 @@ def resolve_columns(
             f"{listed(unknown)}"
         )
     if pack is not None:
-        requests = _packed(requests, pack)
+        requests = _packed(requests, pack, schemas)
+        if pack.chat:
+            policies |= dict.fromkeys(requests, policies.get(pack.names[0], policies["*"]))
     found = [ColumnInFiles(*request, schemas, find_words) for request in requests.items()]
     weights = {one.name: one.weights() for one in found if one.column.weights is not None}
     _check_covered([*found, *weights.values()], suggest=not isinstance(columns, Mapping))
@@ -60,7 +64,7 @@ def resolve_columns(
     return tuple(fields)
 
 
-def _packed(requests: dict[str, Column], pack: Pack) -> dict[str, Column]:
+def _packed(requests: dict[str, Column], pack: Pack, schemas: Schemas) -> dict[str, Column]:
     """Return the columns in the order of the pack, with lists of any length."""
     others = [name for name in requests if name not in pack.names]
     missing = [name for name in pack.names if name not in requests]
@@ -72,9 +76,24 @@ def _packed(requests: dict[str, Column], pack: Pack) -> dict[str, Column]:
     for name in pack.names:
         if requests[name].stated_length is not None:
             raise ValueError(f"length does not go with pack: {name!r} has {requests[name].length}")
+    if pack.chat:
+        return _of_messages(requests, schemas)
     if pack.tokenizer is not None:
         return requests
     return {name: replace(requests[name], length="any") for name in pack.names}
+
+
+def _of_messages(requests: dict[str, Column], schemas: Schemas) -> dict[str, Column]:
+    """Return the columns of the texts of messages."""
+    ((name, column),) = requests.items()
+    lost = [path for path in schemas.names() if path.startswith(f"{column.source}.tool")]
+    if lost:
+        raise ValueError(
+            "chat=True reads the role and the content of messages, and these have more, which it "
+            "would lose: render these conversations to a column of texts or tokens first; "
+            f"{listed(lost)}"
+        )
+    return {f"{name}.{part}": replace(column, source=f"{column.source}.{part}") for part in MESSAGE}
 
 
 def _requests(columns: ColumnsArgument, schemas: Schemas) -> dict[str, Column]:

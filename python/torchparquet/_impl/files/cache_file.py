@@ -197,11 +197,15 @@ def _read_from_disk(path: str) -> tuple[bytes, str]:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return b"", "because it is no regular file"
-        if status.st_uid not in (os.geteuid(), 0):
-            return b"", f"because it belongs to another user, of number {status.st_uid}"
-        if status.st_mode & stat.S_IWOTH:
-            return b"", "because every user may write to it"
-        return file.read(), ""
+        distrust = distrust_of(status)
+        return (b"", distrust) if distrust else (file.read(), "")
+
+
+def distrust_of(status: os.stat_result) -> str:
+    """Return why a file or folder could be another user's work; "" if it could not."""
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"because it belongs to another user, of number {status.st_uid}"
+    return "because every user may write to it" if status.st_mode & stat.S_IWOTH else ""
 
 
 def write_to_disk(path: Path, content: bytes, mode: int = 0o600) -> None:

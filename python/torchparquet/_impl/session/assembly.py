@@ -47,9 +47,7 @@ from torchparquet._impl.sequences.length_pass import LengthPass, pack_rows
 from torchparquet._impl.sequences.row_costs import cost_rows
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.tables.sources import table_source
-from torchparquet._impl.text.token_files import TOKEN_COLUMN
 from torchparquet._impl.text.tokenized import tokenized
-from torchparquet.column import Column
 from torchparquet.errors import FileChangedError
 from torchparquet.options import (
     Ahead,
@@ -233,14 +231,16 @@ class Source:
         if folder is None and storage.cache_dir is not None:
             folder = f"{os.fspath(storage.cache_dir)}.tokens"
         tokens = tokenized(manifest, columns, nulls, pack, reading, self.keys, folder, self.paths)
-        cache = storage.manifest_cache if folder is not None else None
+        cache = None
+        if folder is not None and storage.manifest_cache is not None:
+            cache = f"{os.fspath(storage.manifest_cache)}.tokens"
         made = replace(
             self,
             paths=tokens.files,
             rows=RowArguments(),
             keys=None,
             storage=StorageArguments(
-                manifest_cache=None if cache is None else f"{os.fspath(cache)}.tokens",
+                manifest_cache=cache,
                 # Nothing of encrypted texts, not even how long they are.
                 share=None if self.keys is not None else storage.share,
             ),
@@ -251,8 +251,11 @@ class Source:
                 "token files do not have the rows of their texts; delete the folder, and they are "
                 f"made anew: {opened.root!r}"
             )
-        columns = {pack.names[0]: Column(TOKEN_COLUMN, dtype="int64")}
-        return made, opened.made_of(tokens.origin), Asked(columns, None, tokens.pack)
+        if cache is not None:
+            # What is kept of tokens is of these files: a tokenizer may not keep its promise.
+            cache = f"{cache}.{opened.content_fingerprint}"
+            made = replace(made, storage=replace(made.storage, manifest_cache=cache))
+        return made, opened.made_of(tokens.origin), Asked(tokens.columns, None, tokens.pack)
 
     def word_pass(self, manifest: Manifest, reading: ReadOptions) -> WordPass:
         """Return what finds the words of columns whose vocabulary is not stated."""

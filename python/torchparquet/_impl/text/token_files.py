@@ -1,4 +1,4 @@
-"""Token files: one for each file of texts, written whole, each by one of the processes."""
+"""Token files: one for each part of the texts, written whole, each by one of the processes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from torchparquet._impl.text.text_reading import Portion, TextReader
 from torchparquet._impl.text.tokenizer import TOKENS, Tokenizer
 from torchparquet.errors import naming
 
-TOKEN_COLUMN = "tokens"  # noqa: S105
-_SCHEMA = pa.schema({TOKEN_COLUMN: TOKENS})
+_TOKENS = TOKENS.names[0]
 _DRAFT = ".draft"
 _POLL_SECONDS, _LOG_SECONDS, _WARN_SECONDS = 0.05, 5.0, 60.0
 # Portions that are tokenised or wait for it while others are read and written.
@@ -43,12 +42,12 @@ class TokenWriter:
 
     def write(
         self,
-        file: int,
+        part: slice,
         to: Any,
         scratch: Path | None,
         held: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Write the tokens of a file: the same row groups, with the same rows.
+        """Write the tokens of a part: the same row groups, with the same rows.
 
         Without a folder for what is unfinished that is in memory too, and on no disk. `held` is
         called with the bytes of an unfinished row group that memory has.
@@ -56,42 +55,47 @@ class TokenWriter:
         # 1.9 bytes a token of 16,000, decoded as fast as 4 bytes without a codec.
         options = {
             "compression": "lz4",
-            "use_byte_stream_split": [f"{TOKEN_COLUMN}.list.element"],
+            "use_byte_stream_split": [f"{_TOKENS}.list.element"],
             "use_dictionary": False,
             "write_page_checksum": True,
             "store_schema": False,
         }
         with (
             nullcontext() if scratch is None else tempfile.TemporaryFile(dir=scratch) as unfinished,
-            pq.ParquetWriter(to, _SCHEMA, **options) as writer,
+            pq.ParquetWriter(to, schema := self._tokenizer.schema, **options) as writer,
         ):
-            row_group = _RowGroup(unfinished)
-            for tokens, parts in self._encoded(file):
+            row_group = _RowGroup(unfinished, schema)
+            for tokens, ends in self._encoded(part):
                 first = 0
-                for num_rows, is_end in parts:
+                for num_rows, is_end in ends:
                     row_group.add(tokens.slice(first, num_rows))
                     first += num_rows
                     held(row_group.held_bytes)
                     if is_end:
                         row_group.write(writer)
 
-    def _encoded(self, file: int) -> Iterator[tuple[pa.ListArray, list[tuple[int, bool]]]]:
+    def _encoded(self, part: slice) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, bool]]]]:
         """Tokenise portions on a thread, while this one decodes and writes others."""
-        waiting: deque[tuple[Future[pa.ListArray], Portion]] = deque()
+        manifest = self._reader.manifest
+        file = int(manifest.row_group_file[part.start])
+        waiting: deque[tuple[Future[pa.RecordBatch], Portion]] = deque()
 
-        def taken() -> tuple[pa.ListArray, list[tuple[int, bool]]]:
+        def taken() -> tuple[pa.RecordBatch, list[tuple[int, bool]]]:
             future, texts = waiting.popleft()
             try:
                 tokens = future.result()
             except Exception as error:
-                error.add_note(f"while it was tokenised: {self._reader.manifest.files[file]!r}")
+                for other, _ in waiting:
+                    other.cancel()
+                place = thread.submit(self._place_of_failure, texts).result()
+                error.add_note(f"while it was tokenised: {place or manifest.files[file]}")
                 raise
-            self._log(file, len(tokens), len(tokens.values))
+            self._log(file, len(tokens), len(tokens[0].values))
             return tokens, texts.parts
 
         with ThreadPoolExecutor(1, "torchparquet-tokenizer") as thread:
             try:
-                for texts in self._reader.portions(file):
+                for texts in self._reader.portions(part):
                     waiting.append((thread.submit(self._tokenizer.encode, texts.texts), texts))
                     if len(waiting) > _PORTIONS_AHEAD:
                         yield taken()
@@ -100,6 +104,15 @@ class TokenWriter:
             finally:
                 for future, _ in waiting:
                     future.cancel()
+
+    def _place_of_failure(self, portion: Portion) -> str:
+        """Return where the first text is that fails alone."""
+        for row, text in enumerate(portion.texts):
+            try:
+                self._tokenizer.encode([text])
+            except Exception:  # what a user's function raises
+                return portion.place_of(row)
+        return ""
 
     def _log(self, file: int, num_texts: int, num_tokens: int) -> None:
         self._num_texts += num_texts
@@ -119,8 +132,9 @@ class TokenWriter:
 class _RowGroup:
     """The tokens of a row group, in a file without a name or in memory until it is whole."""
 
-    def __init__(self, file: IO[bytes] | None) -> None:
+    def __init__(self, file: IO[bytes] | None, schema: pa.Schema) -> None:
         self._file = file
+        self._schema = schema
         self._begin()
 
     def _begin(self) -> None:
@@ -128,15 +142,15 @@ class _RowGroup:
             self._file.seek(0)
             self._file.truncate()
         self._in_memory = pa.BufferOutputStream()
-        self._stream = pa.ipc.new_stream(self._file or self._in_memory, _SCHEMA)
+        self._stream = pa.ipc.new_stream(self._file or self._in_memory, self._schema)
         self._num_rows = 0
 
     @property
     def held_bytes(self) -> int:
         return int(self._in_memory.tell())
 
-    def add(self, tokens: pa.ListArray) -> None:
-        self._stream.write_batch(pa.record_batch([tokens], _SCHEMA))
+    def add(self, tokens: pa.RecordBatch) -> None:
+        self._stream.write_batch(tokens)
         self._num_rows += len(tokens)
 
     def write(self, writer: pq.ParquetWriter) -> None:
@@ -154,28 +168,29 @@ class _RowGroup:
 
 
 def written(
-    files: Sequence[int],
-    path_of: Callable[[int], Path],
-    num_rows_of: Callable[[int], list[int]],
-    write: Callable[[int, Path], None],
+    paths: Sequence[Path],
+    num_rows_of: Callable[[Path], list[int]],
+    write: Callable[[Path, Path], None],
 ) -> None:
-    """Have a whole file at each path: write those that no other process does, wait for others'."""
+    """Have a whole file at each path: write those that no other process does, wait for others'.
 
-    def without_whole(files: Sequence[int]) -> list[int]:
-        return [file for file in files if not _is_whole(path_of(file), num_rows_of(file))]
+    `write` is called with the path and with the draft to write.
+    """
 
-    left, latest = without_whole(files), time.monotonic()
+    def without_whole(paths: Sequence[Path]) -> list[Path]:
+        return [path for path in paths if not _is_whole(path, num_rows_of(path))]
+
+    left, latest = without_whole(paths), time.monotonic()
     while left:
         waited_for = []
-        for file in left:
-            path = path_of(file)
+        for path in left:
             with naming(path), _claimed(path) as draft:
                 if draft is None:
-                    waited_for.append(file)
-                elif not _is_whole(path, num_rows_of(file)):
+                    waited_for.append(path)
+                elif not _is_whole(path, num_rows_of(path)):
                     if path.exists():
                         _logger.warning("a token file is damaged, it is written anew: %s", path)
-                    write(file, draft)
+                    write(path, draft)
                     draft.replace(path)
         if len(waited_for) < len(left):
             latest = time.monotonic()
@@ -187,7 +202,7 @@ def written(
                 "another process holds the lock of %d token files, and this one waits; if no such "
                 "process works, delete %s",
                 len(waited_for),
-                _draft_of(path_of(waited_for[0])),
+                _draft_of(waited_for[0]),
             )
         left = without_whole(waited_for)
 

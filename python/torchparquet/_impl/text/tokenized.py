@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
+from torchparquet._impl.files.cache_file import distrust_of
 from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.footers.decryption import FileKeys
 from torchparquet._impl.files.manifest import Manifest
@@ -24,11 +25,14 @@ from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet._impl.text.text_reading import TextReader, checked_text
 from torchparquet._impl.text.token_files import TokenWriter, written
 from torchparquet._impl.text.tokenizer import Tokenizer, tokenizer_of
+from torchparquet.column import Column
 from torchparquet.options import Pack
 
 # The version of token files; those of others are made anew.
 _FORMAT = 1
 _NAME_BYTES = 100
+# A larger file is several token files, so that processes divide it. Some minutes of a node's work.
+PART_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class TokenSource:
 
     files: list[Any]  # paths or buffers
     pack: Pack  # without a tokenizer
+    columns: dict[str, Column]  # of the batch
     origin: tuple[str, str]  # see `Manifest.origin`
     row_group_num_rows: list[int]
 
@@ -53,50 +58,70 @@ def tokenized(
 ) -> TokenSource:
     """Return token files of the selected rows; make those that are not there yet."""
     path = None if folder is None else _checked_folder(folder, manifest, keys, paths)
-    (field,) = resolve_columns(columns, manifest, nulls, pack)
+    fields = resolve_columns(columns, manifest, nulls, pack)
     tokenizer = tokenizer_of(
         pack.tokenizer,
         add_special_tokens=pack.add_special_tokens,
+        chat=pack.chat,
         num_threads=reading.threads_per_worker(1),
     )
-    streams = StreamOpener(
-        manifest, (checked_text(field),), replace(reading, pin_memory=False), keys=keys
-    )
-    told = json.dumps([_FORMAT, tokenizer.key, replace(field, name="").identity])
+    checked = tuple(checked_text(field, pack.chat) for field in fields)
+    streams = StreamOpener(manifest, checked, replace(reading, pin_memory=False), keys=keys)
+    identities = "".join(replace(field, name="").identity for field in fields)
+    told = json.dumps([_FORMAT, tokenizer.key, identities])
     writer = TokenWriter(TextReader(streams), tokenizer)
+    parts = _parts(manifest)
     try:
         if path is None:
-            files = _in_memory(manifest, writer, reading)
+            files = _in_memory(parts, writer, reading)
         else:
-            path.mkdir(parents=True, exist_ok=True)
-            files = _in_folder(manifest, writer, path, _Key(told, field.sources[0]))
+            path.mkdir(0o775, parents=True, exist_ok=True)
+            if distrust := distrust_of(path.stat()):
+                raise ValueError(
+                    "token_cache must be a folder that no other user can change, and is not, "
+                    f"{distrust}; run 'chmod o-w' on your own, or name another: {str(path)!r}"
+                )
+            key = _Key(told, [field.sources[0] for field in fields])
+            files = _in_folder(manifest, parts, writer, path, key)
     finally:
         streams.forget()
     num_rows = manifest.row_group_num_rows
     return TokenSource(
         files,
-        replace(
-            pack,
-            separator=_separator(pack, tokenizer),
-            tokenizer=None,
-            add_special_tokens=False,
-            token_cache=None,
-        ),
+        *_packed_tokens(pack, tokenizer),
         (told + manifest.fingerprint, told + manifest.content_fingerprint),
         num_rows[num_rows > 0].tolist(),
     )
 
 
-def _separator(pack: Pack, tokenizer: Tokenizer) -> Any:
-    """Return the separator as a number."""
-    if not isinstance(pack.separator, str):
-        return pack.separator
-    number = tokenizer.number_of(pack.separator)
-    if number is None:
-        raise ValueError(
-            f"separator must be a token of the tokenizer, or its number; got {pack.separator!r}"
-        )
-    return number
+def _packed_tokens(pack: Pack, tokenizer: Tokenizer) -> tuple[Pack, dict[str, Column]]:
+    """Return how the columns of token files are packed, and these columns."""
+    (name,) = pack.names
+    tokens, *others = tokenizer.schema.names
+    columns = {name: Column(tokens, dtype="int64")}
+    columns |= {f"{name}.{other}": Column(other) for other in others}
+    no_values = dict.fromkeys(columns, False)
+    separator: Any = pack.separator
+    if isinstance(separator, str):
+        number = tokenizer.number_of(separator)
+        if number is None:
+            raise ValueError(
+                f"separator must be a token of the tokenizer, or its number; got {separator!r}"
+            )
+        separator = no_values | {name: number}
+    elif separator is not None:
+        separator = no_values | dict(separator)
+    made = replace(
+        pack,
+        columns=list(columns),
+        separator=separator,
+        padding=no_values | dict(pack.padding),  # type: ignore[arg-type]
+        tokenizer=None,
+        add_special_tokens=False,
+        chat=False,
+        token_cache=None,
+    )
+    return made, columns
 
 
 def _checked_folder(
@@ -131,29 +156,47 @@ def _checked_folder(
     return path
 
 
-def _in_folder(manifest: Manifest, writer: TokenWriter, folder: Path, key: _Key) -> list[Any]:
-    num_rows = manifest.row_group_num_rows
-    files = np.unique(manifest.row_group_file[num_rows > 0]).tolist()
-    paths: dict[int, Path] = {}
+def _parts(manifest: Manifest) -> list[slice]:
+    """Return the row groups of each file that has rows, or of parts of a large file.
+
+    Processes divide these. They depend on the file alone, as states do.
+    """
+    has_rows = np.flatnonzero(manifest.row_group_num_rows)
+    files = manifest.row_group_file[has_rows]
+    found = []
+    for file in np.unique(files).tolist():
+        of_file = has_rows[files == file]
+        num_parts = -(-int(manifest.file_num_bytes[file]) // PART_BYTES)
+        for part in np.array_split(of_file, min(max(1, num_parts), len(of_file))):
+            found.append(slice(int(part[0]), int(part[-1]) + 1))
+    return found
+
+
+def _in_folder(
+    manifest: Manifest, parts: list[slice], writer: TokenWriter, folder: Path, key: _Key
+) -> list[Any]:
+    part_of: dict[Path, slice] = {}
     seen: Counter[str] = Counter()
-    for file in files:
-        name = key.of_file(manifest, file)
+    for part in parts:
+        file = int(manifest.row_group_file[part.start])
+        name = key.of_part(manifest, file, part)
         seen[name] += 1
         number = f".{seen[name]}" if seen[name] > 1 else ""  # of equal files
         stem = PurePath(manifest.names[file]).stem
         stem = "".join(c if c.isalnum() or c in "-_." else "_" for c in stem)
         stem = stem.encode()[:_NAME_BYTES].decode(errors="ignore")
-        paths[file] = folder / f"{stem}.{name}{number}.parquet"
+        part_of[folder / f"{stem}.{name}{number}.parquet"] = part
 
-    def num_rows_of(file: int) -> list[int]:
-        found: list[int] = num_rows[(manifest.row_group_file == file) & (num_rows > 0)].tolist()
+    def num_rows_of(path: Path) -> list[int]:
+        num_rows = manifest.row_group_num_rows[part_of[path]]
+        found: list[int] = num_rows[num_rows > 0].tolist()
         return found
 
-    def write(file: int, to: Path) -> None:
-        writer.write(file, to, folder)
+    def write(path: Path, to: Path) -> None:
+        writer.write(part_of[path], to, folder)
 
-    written(files, paths.__getitem__, num_rows_of, write)
-    return [os.fspath(paths[file]) for file in files]
+    written(list(part_of), num_rows_of, write)
+    return [os.fspath(path) for path in part_of]
 
 
 @dataclass(frozen=True)
@@ -161,13 +204,14 @@ class _Key:
     """Names token files by what they were made of."""
 
     told: str  # of the tokenizer and the column
-    source: str
+    sources: list[str]
 
-    def of_file(self, manifest: Manifest, file: int) -> str:
-        """Return a name that differs for other contents or rows of a file."""
+    def of_part(self, manifest: Manifest, file: int, part: slice) -> str:
+        """Return a name that differs for other contents or rows of a part of a file."""
         listing, table = manifest.listing, manifest.table
         schema = int(manifest.file_schema[file])
-        of_file = manifest.row_group_file == file
+        is_within = np.zeros(manifest.num_row_groups, bool)
+        is_within[part] = True
         selection = manifest.selection
         facts = [
             self.told,
@@ -176,15 +220,15 @@ class _Key:
             *(int(of[file]) for of in (manifest.file_num_bytes, manifest.file_digest)),
             0 if listing.memory else int(manifest.file_mtime_ns[file]),
             [(leaf.path, leaf.kind, leaf.nullable) for leaf in manifest.schemas[schema]],
-            "" if table is None else table.stored_path(schema, self.source),
-            manifest.row_group_in_file[of_file].tolist(),
-            manifest.row_group_num_rows[of_file].tolist(),
-            "" if selection is None else selection.keep(of_file).digest().hex(),
+            "" if table is None else "".join(table.stored_path(schema, s) for s in self.sources),
+            manifest.row_group_in_file[part].tolist(),
+            manifest.row_group_num_rows[part].tolist(),
+            "" if selection is None else selection.keep(is_within).digest().hex(),
         ]
         return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
 
 
-def _in_memory(manifest: Manifest, writer: TokenWriter, reading: ReadOptions) -> list[Any]:
+def _in_memory(parts: list[slice], writer: TokenWriter, reading: ReadOptions) -> list[Any]:
     found: list[Any] = []
     sink, most = pa.BufferOutputStream(), int(reading.max_memory) // 2
 
@@ -197,9 +241,8 @@ def _in_memory(manifest: Manifest, writer: TokenWriter, reading: ReadOptions) ->
                 f"max_memory={reading.max_memory}, {num_bytes} bytes of tokens so far"
             )
 
-    files = manifest.row_group_file[manifest.row_group_num_rows > 0]
-    for file in np.unique(files).tolist():
+    for part in parts:
         sink = pa.BufferOutputStream()
-        writer.write(file, sink, None, check)
+        writer.write(part, sink, None, check)
         found.append(sink.getvalue())
     return found

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Sequence
@@ -18,8 +20,11 @@ import pyarrow as pa
 from torchparquet._impl.checks import shown
 from torchparquet.errors import one_line
 
-TOKENS = pa.list_(pa.int32())
+TOKENS = pa.schema({"tokens": pa.list_(pa.int32())})
+CHAT_TOKENS = TOKENS.append(pa.field("loss", pa.list_(pa.bool_())))
 _FILE = "tokenizer.json"
+# As transformers looks for it.
+_GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _TAKEN = (
     "a tokenizer of Hugging Face (an object, a tokenizer.json, its folder, or a name in the local "
     "cache), an Encoding of tiktoken, or a function from a list of str to lists of int"
@@ -27,7 +32,9 @@ _TAKEN = (
 
 
 class Tokenizer(ABC):
-    """Makes tokens of texts. One thread calls it at a time."""
+    """Makes tokens of texts, or of conversations. One thread calls it at a time."""
+
+    schema = TOKENS
 
     @property
     @abstractmethod
@@ -39,12 +46,19 @@ class Tokenizer(ABC):
         """Return the number of a token; None if it is unknown."""
 
     @abstractmethod
-    def encode(self, texts: list[str]) -> pa.ListArray:
-        """Return the tokens of each text, int32."""
+    def encode(self, texts: list[Any]) -> pa.RecordBatch:
+        """Return the tokens of each text, with `schema`.
+
+        A conversation is a list of dicts with the role and the content of a message.
+        """
 
 
-def tokenizer_of(given: Any, *, add_special_tokens: bool, num_threads: int) -> Tokenizer:
+def tokenizer_of(
+    given: Any, *, add_special_tokens: bool, chat: bool, num_threads: int
+) -> Tokenizer:
     """Return what makes tokens, of any form that users give."""
+    if chat:
+        return _chat_tokenizer_of(given)
     if isinstance(given, str | os.PathLike):
         return _HuggingFace(_loaded(os.fspath(given)), add_special_tokens)
     # By package and class; who gives an object has imported its library.
@@ -67,6 +81,28 @@ def tokenizer_of(given: Any, *, add_special_tokens: bool, num_threads: int) -> T
     if not callable(given):
         raise TypeError(f"tokenizer must be {_TAKEN}; got {shown(given)}")
     return _Function(given)
+
+
+def _chat_tokenizer_of(given: Any) -> Tokenizer:
+    if isinstance(given, str | os.PathLike):
+        try:
+            from transformers import AutoTokenizer
+        except ImportError as error:
+            raise ImportError(
+                f"tokenizer={os.fspath(given)!r} with chat=True needs a package: "
+                "pip install transformers"
+            ) from error
+        given = AutoTokenizer.from_pretrained(os.fspath(given), local_files_only=True)
+    names = {kind.__name__ for kind in type(given).__mro__}
+    if "PreTrainedTokenizerBase" in names and hasattr(given, "backend_tokenizer"):
+        return _Chat(given)
+    if not callable(given) or names & {"Tokenizer", "PreTrainedTokenizerBase", "Encoding"}:
+        raise TypeError(
+            "chat=True needs a fast tokenizer of transformers, which has a chat template, its "
+            "folder, a name in the local cache, or a function from a list of conversations to a "
+            f"pair of tokens and loss for each; got {shown(given)}"
+        )
+    return _ChatFunction(given)
 
 
 def _digest(*parts: str | bytes) -> str:
@@ -138,9 +174,54 @@ class _HuggingFace(Tokenizer):
         found: int | None = self._tokenizer.token_to_id(token)
         return found
 
-    def encode(self, texts: list[str]) -> pa.ListArray:
+    def encode(self, texts: list[Any]) -> pa.RecordBatch:
         made = self._tokenizer.encode_batch_fast(texts, add_special_tokens=self._add)
-        return _joined([array("i", one.ids) for one in made])
+        return _tokens(_joined([array("i", one.ids) for one in made]))
+
+
+class _Chat(Tokenizer):
+    """A copy of a tokenizer of transformers, which applies its chat template."""
+
+    schema = CHAT_TOKENS
+
+    def __init__(self, given: Any) -> None:
+        self._tokenizer = copy.deepcopy(given)
+        backend = self._tokenizer.backend_tokenizer
+        backend.encode_special_tokens = given.split_special_tokens  # as each call sets it
+        self._tokens = _HuggingFace(backend, False)
+        if not given.chat_template:
+            raise ValueError("chat=True needs a chat template: set tokenizer.chat_template")
+        self._template: str = given.get_chat_template()
+        if not _GENERATION.search(self._template):
+            raise ValueError(
+                "the chat template does not mark which tokens have a loss: in "
+                "tokenizer.chat_template put {% generation %} before what the assistant says, and "
+                "{% endgeneration %} after its last token; or give a function from a list of "
+                "conversations to a pair of tokens and loss for each"
+            )
+
+    @property
+    def key(self) -> str:
+        special = json.dumps(self._tokenizer.special_tokens_map, sort_keys=True, default=str)
+        return _digest("chat", self._tokens.key, self._template, special)
+
+    def number_of(self, token: str) -> int | None:
+        return self._tokens.number_of(token)
+
+    def encode(self, texts: list[Any]) -> pa.RecordBatch:
+        # The tokenizer refuses a conversation without messages: it has no tokens.
+        made: list[tuple[Any, Any]] = [((), ())] * len(texts)
+        full = [row for row, messages in enumerate(texts) if messages]
+        if full:
+            found = self._tokenizer.apply_chat_template(
+                [texts[row] for row in full],
+                return_assistant_tokens_mask=True,
+                tokenizer_kwargs={"verbose": False, "return_attention_mask": False},
+            )
+            pairs = zip(found["input_ids"], found["assistant_masks"], strict=True)
+            for row, pair in zip(full, pairs, strict=True):
+                made[row] = pair
+        return _with_loss(made)
 
 
 class _Tiktoken(Tokenizer):
@@ -164,19 +245,19 @@ class _Tiktoken(Tokenizer):
             return None
         return found
 
-    def encode(self, texts: list[str]) -> pa.ListArray:
+    def encode(self, texts: list[Any]) -> pa.RecordBatch:
         def tokens_of(text: str) -> Any:
             return self._encoding.encode_to_numpy(text, disallowed_special=())
 
         with ThreadPoolExecutor(self._num_threads) as threads:
             made = list(threads.map(tokens_of, texts))
-        return _joined(made)
+        return _tokens(_joined(made))
 
 
 class _Function(Tokenizer):
     """A user's function, whose attribute `fingerprint` names what it makes."""
 
-    def __init__(self, function: Callable[[list[str]], Sequence[Sequence[int]]]) -> None:
+    def __init__(self, function: Callable[[list[Any]], Sequence[Any]]) -> None:
         self._function = function
         fingerprint = getattr(function, "fingerprint", None)
         if not isinstance(fingerprint, str) or not fingerprint:
@@ -189,27 +270,71 @@ class _Function(Tokenizer):
 
     @property
     def key(self) -> str:
-        return _digest("function", self._fingerprint)
+        return _digest(*("chat" for _ in self.schema.names[1:]), "function", self._fingerprint)
 
     def number_of(self, token: str) -> int | None:
         raise ValueError(
             f"separator must be a number where the tokenizer is a function; got {token!r}"
         )
 
-    def encode(self, texts: list[str]) -> pa.ListArray:
+    def encode(self, texts: list[Any]) -> pa.RecordBatch:
         made = list(self._function(texts))
         if len(made) != len(texts):
             raise ValueError(
                 "the tokenizer must return a list of tokens for each text; it was given "
                 f"{len(texts)} texts and returned {len(made)} lists"
             )
-        try:
-            # Of bytes themselves, `array` would make a token of four.
-            return _joined([array("i", iter(one)) for one in made])
-        except (OverflowError, TypeError) as error:
-            raise ValueError(
-                f"the tokenizer must return lists of ints below 2**31: {one_line(error)}"
-            ) from error
+        return self._checked(made)
+
+    def _checked(self, made: list[Any]) -> pa.RecordBatch:
+        return _tokens(_of_ints(made))
+
+
+class _ChatFunction(_Function):
+    """A user's function of conversations."""
+
+    schema = CHAT_TOKENS
+
+    def _checked(self, made: list[Any]) -> pa.RecordBatch:
+        return _with_loss(made)
+
+
+def _of_ints(made: Sequence[Any]) -> pa.ListArray:
+    """Return lists of ints that a user's function has made."""
+    try:
+        # Of bytes themselves, `array` would make a token of four.
+        tokens = _joined([array("i", iter(one)) for one in made])
+        if len(tokens.values) and (least := int(tokens.values.to_numpy().min())) < 0:
+            raise OverflowError(f"got {least}")
+    except (OverflowError, TypeError) as error:
+        raise ValueError(
+            "the tokenizer must return lists of ints below 2**31 and not negative: "
+            f"{one_line(error)}"
+        ) from error
+    return tokens
+
+
+def _with_loss(made: Sequence[Any]) -> pa.RecordBatch:
+    """Return pairs of tokens, and of whether these have a loss."""
+    try:
+        tokens, loss = zip(*made, strict=True) if made else ((), ())
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"the tokenizer must return a pair of tokens and loss for each: {one_line(error)}"
+        ) from error
+    both = _of_ints(tokens), _of_ints(loss)
+    marks = both[1].values.to_numpy()
+    if not both[0].offsets.equals(both[1].offsets) or (len(marks) and marks.max() > 1):
+        raise ValueError(
+            "the tokenizer must return as many values of loss as tokens, each 0 or 1, for each "
+            "conversation"
+        )
+    marked = pa.ListArray.from_arrays(both[1].offsets, pa.array(marks.astype(bool)))
+    return pa.record_batch([both[0], marked], CHAT_TOKENS)
+
+
+def _tokens(tokens: pa.ListArray) -> pa.RecordBatch:
+    return pa.record_batch([tokens], TOKENS)
 
 
 def _joined(made: Sequence[Any]) -> pa.ListArray:
