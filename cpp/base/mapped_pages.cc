@@ -9,10 +9,12 @@
 namespace torchparquet {
 namespace {
 
-// One of so many ranges is looked at, 0.3 us each: if one page in 30 is missing, so is
-// one of 64, with a probability of 0.9.
+// One of so many ranges is looked at, 0.3 to 1 us each: if one page in 30 is missing, so
+// is one of 64, with a probability of 0.9. Where all were in memory for a while, a few
+// looks find out that this has changed, within some calls.
 constexpr size_t kRangesPerLook = 64;
-constexpr size_t kLeastLooks = 16;
+constexpr size_t kRangesPerLookAfterWarmCalls = 512;
+constexpr int kWarmCalls = 16;
 
 #if defined(__linux__)
 using Residence = unsigned char;
@@ -43,12 +45,14 @@ void ReadAhead(std::span<const uint64_t> addresses, std::span<const int64_t> num
   const auto pages = [&](size_t i) {
     return Pages(addresses[i], num_bytes[i], page_bytes);
   };
-  const size_t num_looks = std::max(kLeastLooks, addresses.size() / kRangesPerLook);
-  const size_t step = std::max<size_t>(1, addresses.size() / num_looks);
+  thread_local int num_warm_calls = 0;
+  const size_t step =
+      num_warm_calls < kWarmCalls ? kRangesPerLook : kRangesPerLookAfterWarmCalls;
   bool is_cold = false;
   for (size_t i = 0; i < addresses.size() && !is_cold; i += step) {
     is_cold = num_bytes[i] > 0 && !pages(i).BeginInMemory();
   }
+  num_warm_calls = is_cold ? 0 : std::min(num_warm_calls + 1, kWarmCalls);
   for (size_t i = 0; is_cold && i < addresses.size(); ++i) {
     if (num_bytes[i] == 0) continue;
     const Pages wanted = pages(i);
