@@ -231,11 +231,12 @@ def _found(row: Row) -> Found:
     process.start()
     its.close()
     try:
-        return ours.recv()
+        found: Found = ours.recv()
     except EOFError:
         raise RuntimeError("a pass failed") from None
     finally:
         process.join()
+    return found
 
 
 @contextmanager

@@ -88,7 +88,8 @@ MemoryPlan PlanWindows(const WindowDemand& demand) {
       std::clamp(demand.num_columns, kLeastStagedColumns, columns_beside(least));
   const int64_t room = demand.max_memory_bytes - columns * column_bytes;
   MemoryPlan plan;
-  plan.max_slabs = std::max(least, std::min(demand.pair_batches, room / batch_bytes));
+  plan.max_slabs =
+      std::max(least, std::min(demand.in_flight_batches, room / batch_bytes));
   plan.max_columns = columns_beside(plan.max_slabs);
   plan.max_held_bytes = demand.max_memory_bytes - plan.max_slabs * demand.slab_bytes;
   return plan;

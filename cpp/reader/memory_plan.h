@@ -33,17 +33,17 @@ MemoryPlan PlanMemory(const MemoryDemand& demand);
 // The same for shuffle windows, which are opened with all of their batches.
 struct WindowDemand {
   int64_t slab_bytes = 0;
-  int64_t batch_bytes = 0;     // a slab, the items and the places of its rows
-  int64_t column_bytes = 0;    // of the largest column of the largest window, staged
-  int64_t num_columns = 0;     // that keep all threads at work
-  int64_t window_batches = 0;  // of the largest window
-  int64_t pair_batches = 0;    // of the largest two that follow each other
+  int64_t batch_bytes = 0;        // a slab, the items and the places of its rows
+  int64_t column_bytes = 0;       // of the largest column of the largest window, staged
+  int64_t num_columns = 0;        // that keep all threads at work
+  int64_t window_batches = 0;     // of the largest window
+  int64_t in_flight_batches = 0;  // of the largest that follow each other
   int64_t max_memory_bytes = 0;
 };
 
 // Spends the bound on these in turn, as far as it goes: the batches of one window; two
-// staged columns; as many more as keep all threads at work; the batches of a second
-// window, which is decoded while the first is consumed; further columns. Throws
+// staged columns; as many more as keep all threads at work; the batches of further
+// windows, which are decoded while the first is consumed; further columns. Throws
 // Error(kInvalidArgument) if the batches of the largest window do not fit.
 MemoryPlan PlanWindows(const WindowDemand& demand);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <string>
 #include <utility>
 
@@ -30,7 +31,11 @@ double LargestStagedRowBytes(const ReaderSpec& spec) {
   return largest;
 }
 
-// The most batches that one window touches, and that any two neighbouring windows touch.
+// Windows in flight, if there is room. Many threads have decoded one while the consumer
+// still takes the batches of the one before: with two, they would wait for it.
+int64_t NumWindows(const ReaderSpec& spec) { return spec.num_threads > 8 ? 4 : 2; }
+
+// The most batches that one window touches, and that windows in flight touch.
 WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
                               const BatchMap& batches) {
   WindowDemand demand;
@@ -38,7 +43,7 @@ WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
   int64_t least_chunks = spec.num_threads;
   const WorkSplit split = MakeWorkSplit(spec);
   for (int64_t lane = 0; lane < spec.num_lanes(); ++lane) {
-    int64_t begin_before = -1;
+    std::deque<int64_t> begins;  // of windows in flight
     for (WindowWalk walk(&spec.lane(lane), split, lane); walk.next(); walk.Advance()) {
       const ChunkWindow& next = *walk.next();
       // All rows are put in order, also where some are delivered.
@@ -48,9 +53,10 @@ WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
       least_chunks = std::min<int64_t>(least_chunks, std::ssize(next.chunks));
       const BatchRange range = BatchesOf(batches, next);
       demand.window_batches = std::max(demand.window_batches, range.end - range.begin);
-      const int64_t begin = begin_before >= 0 ? begin_before : range.begin;
-      demand.pair_batches = std::max(demand.pair_batches, range.end - begin);
-      begin_before = range.begin;
+      begins.push_back(range.begin);
+      demand.in_flight_batches =
+          std::max(demand.in_flight_batches, range.end - begins.front());
+      if (std::ssize(begins) == NumWindows(spec)) begins.pop_front();
     }
   }
   // A slot is a number of 32 bits, of which the last means none.

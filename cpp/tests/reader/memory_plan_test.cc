@@ -167,7 +167,7 @@ TEST_CASE("windows leave room for the columns that are staged") {
                       .batch_bytes = 1100 - kBookkeepingBytes,
                       .column_bytes = 2000,
                       .window_batches = 10,
-                      .pair_batches = 20};
+                      .in_flight_batches = 20};
   const auto check = [&](int64_t max_memory_bytes, int64_t slabs, int64_t columns) {
     CAPTURE(max_memory_bytes);
     demand.max_memory_bytes = max_memory_bytes;
