@@ -22,9 +22,8 @@ int64_t Reserve(int64_t rows, int64_t width, int64_t item_bytes, int64_t* end) {
   int64_t bytes = 0;
   if (__builtin_mul_overflow(rows, width, &bytes) ||
       __builtin_mul_overflow(bytes, item_bytes, &bytes) || bytes > kMaxSlabBytes - *end) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "a batch is too large to address: " + std::to_string(rows) +
-                    " rows of width " + std::to_string(width));
+    throw InvalidArgument("a batch is too large to address: " + std::to_string(rows) +
+                          " rows of width " + std::to_string(width));
   }
   const int64_t offset = *end;
   *end = AlignUp(offset + bytes);
@@ -35,8 +34,8 @@ int64_t Reserve(int64_t rows, int64_t width, int64_t item_bytes, int64_t* end) {
 
 BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capacity_rows) {
   if (capacity_rows < 1) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "a batch must have at least one row: " + std::to_string(capacity_rows));
+    throw InvalidArgument("a batch must have at least one row: " +
+                          std::to_string(capacity_rows));
   }
   BatchLayout layout;
   layout.capacity_rows = capacity_rows;
@@ -50,21 +49,20 @@ BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capaci
               std::to_string(field.item_bytes) + ", " + std::to_string(field.width));
     }
     if (field.cell_items < 1 || (field.cell_items > 1 && field.width > 1)) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "only a field of width 1 can have cells of several items: " +
-                      std::to_string(field.cell_items) + ", width " +
-                      std::to_string(field.width));
+      throw InvalidArgument("only a field of width 1 can have cells of several items: " +
+                            std::to_string(field.cell_items) + ", width " +
+                            std::to_string(field.width));
     }
     FieldPlace place{field};
     if (field.num_offsets > 0) {
       if (field.item_bytes != sizeof(int64_t) || field.cell_items != 1 ||
           (field.width != 1 && !field.is_keyed)) {
-        throw Error(ErrorKind::kInvalidArgument,
-                    "a field of variable length has one offset of 8 bytes for each row");
+        throw InvalidArgument(
+            "a field of variable length has one offset of 8 bytes for each row");
       }
       if (field.is_keyed && (field.num_offsets > 1 || field.has_valid)) {
-        throw Error(ErrorKind::kInvalidArgument,
-                    "a keyed field has one level of offsets and no valid tensor");
+        throw InvalidArgument(
+            "a keyed field has one level of offsets and no valid tensor");
       }
       place.jagged_index = static_cast<int64_t>(layout.jagged_fields.size());
       place.first_jagged = layout.num_jagged;
@@ -97,8 +95,7 @@ BatchMap BatchMap::Lanes(std::vector<int64_t> lane_rows, int64_t batch_rows) {
   map.step_rows_ = batch_rows / num_lanes;
   for (const int64_t rows : lane_rows) {
     if (rows < 0) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "a lane must have at least 0 rows: " + std::to_string(rows));
+      throw InvalidArgument("a lane must have at least 0 rows: " + std::to_string(rows));
     }
     map.num_rows_ += rows;
     map.max_batch_rows_ += std::min(rows, map.step_rows_);
@@ -115,8 +112,7 @@ BatchMap BatchMap::PerChunk(const std::vector<int64_t>& chunk_rows) {
   int64_t most = 0;
   for (const int64_t rows : chunk_rows) {
     if (rows < 0) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  "a chunk must have at least 0 rows: " + std::to_string(rows));
+      throw InvalidArgument("a chunk must have at least 0 rows: " + std::to_string(rows));
     }
     num_batches += rows > 0;
     num_rows += rows;

@@ -61,7 +61,7 @@ struct Network {
 void KeyedRows(std::span<const uint64_t> keys, int64_t n, int64_t begin,
                std::span<int64_t> out) {
   if (n > kMostRows || begin < 0 || begin > n || std::ssize(out) > n - begin) {
-    throw Error(ErrorKind::kInvalidArgument, "positions are not in an order of rows");
+    throw InvalidArgument("positions are not in an order of rows");
   }
   if (out.empty()) return;
   const auto num_rows = static_cast<uint64_t>(n);

@@ -72,9 +72,9 @@ void Shuffle(uint64_t words, int64_t size, uint16_t* out) {
 
 PermutationShape::PermutationShape(int64_t n) : num_rows_(n) {
   if (n < 1 || n > kMostRows) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "a shuffle window must have at least one row and at most 2^31: " +
-                    std::to_string(n));
+    throw InvalidArgument(
+        "a shuffle window must have at least one row and at most 2^31: " +
+        std::to_string(n));
   }
   const auto bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(n - 1)));
   const int buckets_bits = std::clamp(bits - kBucketBits, 0,

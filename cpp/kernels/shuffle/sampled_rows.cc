@@ -30,7 +30,7 @@ class RowGroupTable {
 
   size_t Of(int64_t row) const {
     if (row < 0 || row >= num_rows_) {
-      throw Error(ErrorKind::kInvalidArgument, "a sample is of a row that is none");
+      throw InvalidArgument("a sample is of a row that is none");
     }
     const auto part = static_cast<size_t>(row >> shift_);
     const size_t group = groups_[part];
@@ -89,7 +89,7 @@ SampledRows MarkSampledRows(std::span<const int64_t> marked,
     const auto bit = static_cast<uint64_t>(to_bit == kNotMet ? 0 : row + to_bit);
     const uint64_t mark = uint64_t{1} << bit % kWordRows;
     if (to_bit == kNotMet || (found.words[bit / kWordRows] & mark) == 0) {
-      throw Error(ErrorKind::kInvalidArgument, "a sample is of a row that is not marked");
+      throw InvalidArgument("a sample is of a row that is not marked");
     }
     const auto earlier = std::popcount(found.words[bit / kWordRows] & (mark - 1));
     *places++ = before[bit / kWordRows] + static_cast<uint32_t>(earlier);

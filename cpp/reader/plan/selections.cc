@@ -13,7 +13,7 @@ namespace torchparquet {
 namespace {
 
 [[noreturn]] void FailToDecode() {
-  throw Error(ErrorKind::kInvalidArgument, "the runs of selected rows cannot be decoded");
+  throw InvalidArgument("the runs of selected rows cannot be decoded");
 }
 
 class Varints {
