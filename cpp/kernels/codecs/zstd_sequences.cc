@@ -235,7 +235,8 @@ class ShuffledOffsets {
     PlaceTable table;
     for (size_t index = 0; index < 5; ++index) {
       for (size_t i = 0; i < kWordBytes; ++i) {
-        table.rows[index][i] = static_cast<uint8_t>(4 * kNumbers[index][i / 4] + i % 4);
+        table.rows[index][i] =
+            static_cast<uint8_t>(size_t{4} * kNumbers[index][i / 4] + i % 4);
       }
     }
     return table;
