@@ -37,7 +37,7 @@ _SECONDS = 300
 
 @dataclass(frozen=True)
 class Job:
-    """What ranks do.
+    """A run of real ranks.
 
     Attributes:
         num_ranks: Of the job.
@@ -59,7 +59,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Phase:
-    """What all ranks did in a phase.
+    """The requests and seconds of all ranks in a phase.
 
     Attributes:
         seconds: Of the slowest rank.

@@ -33,7 +33,7 @@ _TURN_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Costs:
-    """What one machine was measured to take, in seconds; see `constants`.
+    """The costs that were measured on one machine, in seconds; see `constants`.
 
     Attributes:
         operation: Of the server of torch.distributed's store, by name, for one key.

@@ -1,4 +1,4 @@
-"""What each rank does from the making of its data set to its second batch, in simulated time."""
+"""The steps of a rank from the making of its data set to its second batch, in simulated time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Start:
 
 @dataclass
 class Report:
-    """What came of a start: seconds, and requests of all ranks, by phase.
+    """The result of a start: seconds, and requests of all ranks, by phase.
 
     `busy_seconds` and `sent_bytes` are of the server of torch.distributed's store.
     """
@@ -77,7 +77,7 @@ def _phases(world: World, start: Start) -> dict[str, Callable[[Peers], None]]:
     costs, num_files = world.costs, start.num_files
 
     def list_files(*_: int) -> bytes:
-        # Whether the folder is a file, whether it is there, and its pages.
+        # Requests: is the folder a file, is it there, and its pages.
         world.in_turn(1, "look")
         world.in_turn(1 + -(-num_files // _KEYS_OF_PAGE), "list")
         world.compute(costs.listed * num_files)
@@ -115,7 +115,7 @@ def _phases(world: World, start: Start) -> dict[str, Callable[[Peers], None]]:
     def agree(peers: Peers) -> None:
         note = {"files": "x" * costs.rank_note_bytes}
         begin_together(peers, lambda: RankNote(peers.own, len(peers.ranks), note))
-        # Which epoch this rank is in, and the next one.
+        # The epochs of this rank: the present and the next one.
         peers.store.set(f"epoch/{peers.own}", "0")
         peers.store.check([f"epoch/{(peers.own + 1) % len(peers.ranks)}"])
 

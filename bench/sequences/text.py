@@ -274,7 +274,7 @@ def _litdata(*, epochs: int) -> Timed:
 
 
 class _MegatronEncoder:
-    """What each process of the pool of preprocess_data.py has."""
+    """The tokenizer that each process of the pool of preprocess_data.py has."""
 
     tokenizer: Any = None
 

@@ -6,8 +6,8 @@
 // left by sleeping, before it asks for a lock, lets one go, wakes others or waits. So a
 // lock is held D times as long, and threads that wait for it, or for a batch, wait D
 // times as long: two cores, which are idle most of the time, run n threads as n cores
-// would. Timeouts are D times as long too. What a thread sleeps too long, or waits for a
-// core, it has paid.
+// would. Timeouts are D times as long too. The time that a thread sleeps too long, or
+// waits for a core, it has paid.
 //
 // A thread that has slept finds less in the caches. So what it uses counts by a weight,
 // of each kind of work: such that all of the kind takes what it takes without sleeping.
@@ -108,7 +108,7 @@ class Thread {
     Go();
   }
   void Owe(int64_t nanoseconds) { owed_ = nanoseconds; }
-  // After a wait. What the kernel took to begin and end it was done meanwhile.
+  // After a wait. The work of the kernel to begin and end it was done meanwhile.
   void Resume() {
     owed_ = std::max<int64_t>(0, owed_);
     Go();
@@ -230,7 +230,7 @@ timespec Dilated(const timespec& until) {
   return TimeOf(now + left * dilation);
 }
 
-// What a lock that guards nothing takes, of a thread that owes so much.
+// The time of a lock that guards nothing, for a thread that owes so much.
 int64_t OwnCost(int64_t owed) {
   std::mutex mutex;
   std::array<int64_t, 101> costs;

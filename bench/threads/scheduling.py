@@ -100,10 +100,10 @@ _TABLES = (
 
 
 class Row(NamedTuple):
-    """What is read, by how many threads, and how many times slower.
+    """A case: the data, by how many threads, and how many times slower.
 
     Attributes:
-        alone: What a part of an epoch takes with one thread, which leaves a core to the consumer.
+        alone: Seconds of a part of an epoch with one thread, which leaves a core to the consumer.
     """
 
     paths: Any
@@ -120,10 +120,10 @@ class Found(NamedTuple):
     Attributes:
         epoch: From begin to end.
         middle: In which the middle half of the batches came.
-        trace: What the probe counted.
+        trace: The counts of the probe.
         used: By kind of work, weighed.
-        plain: What the probe counted of a part of such an epoch that was not slowed down.
-        plain_part: Which part of the batches that was.
+        plain: The counts of a part of such an epoch that was not slowed down.
+        plain_part: That part, of all batches.
     """
 
     epoch: float
@@ -135,7 +135,7 @@ class Found(NamedTuple):
 
     @property
     def ends(self) -> float:
-        """What the epoch takes beside its rows."""
+        """Return the seconds of the epoch beside its rows."""
         return max(0.0, self.epoch - 2 * self.middle)
 
     def busy(self, epoch_seconds: float, threads: int) -> float:

@@ -168,9 +168,9 @@ inline size_t AtMost(size_t number, size_t most) {
   return most + static_cast<size_t>(over & over >> 63);
 }
 
-// Which of the last offsets a sequence means: 1 for the latest. Without literals, the
-// latest would only continue the copy before. More than 3 is a new one, but for 4 of
-// number 3.
+// The number of the last offset that a sequence means: 1 for the latest. Without
+// literals, the latest would only continue the copy before. More than 3 is a new one, but
+// for 4 of number 3.
 inline uint32_t OffsetIndex(const ZstdSequence& sequence) {
   return sequence.offset_number + (sequence.num_literals == 0 ? 1 : 0);
 }

@@ -34,7 +34,7 @@ struct ZstdCell {
 struct ZstdStateTable {
   static constexpr int kMaxLog = 9;
   int log = 0;
-  // Whether more than one length in 16 has bits to add.
+  // True if more than one length in 16 has bits to add.
   bool has_long = false;
   std::array<ZstdCell, 1 << kMaxLog> cells;
 };
