@@ -237,7 +237,7 @@ def test_each_footer_is_read_by_one_rank_for_all(tree: Path, memory: Any) -> Non
         num_parts = min(most, 3)
         if what not in left:
             left[what] = [work(part, num_parts) for part in range(num_parts)]
-        return left[what]
+        return [*left[what]]
 
     def select(share: Any) -> Manifest:
         return open_manifest(

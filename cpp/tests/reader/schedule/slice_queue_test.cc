@@ -29,7 +29,7 @@ struct Ledger {
 class FakeReader : public ColumnReader {
  public:
   FakeReader(Ledger* ledger, ColumnBuffers buffers, int64_t num_bytes)
-      : ColumnReader(std::move(buffers)), ledger_(ledger) {
+      : ColumnReader({}, {}, std::move(buffers)), ledger_(ledger) {
     this->buffers()->page.Reserve(static_cast<size_t>(num_bytes));
     ++ledger_->num_alive;
   }

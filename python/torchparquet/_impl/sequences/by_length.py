@@ -72,9 +72,10 @@ def counted_field(by_length: ByLength, fields: Sequence[Field]) -> Field:
     named = {field.name: field for field in fields}
     counted = named.get(by_length.column)
     if counted is not None and not is_list_of_numbers(counted):
+        kind = "a group of columns" if len(counted.sources) > 1 else counted.kinds[0][0]
         raise ValueError(
             "ByLength counts the items of lists of numbers of any length: name a column of such "
-            f"lists, as the tokens of a text are; {counted.name!r} is {counted.kinds[0][0]}"
+            f"lists, as the tokens of a text are; {counted.name!r} is {kind}"
         )
     for name, value in ({by_length.column: 0} | by_length.padding_of).items():
         if name not in named:
