@@ -146,6 +146,21 @@ def test_one_rank_of_a_node_asks_the_store_for_all_of_them(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
+@pytest.mark.parametrize("kept", [0, 1, 0.1, 0.5, 0.99])
+def test_a_file_whose_writer_was_killed_is_written_anew(
+    job: Job, kept: float, monkeypatch: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    monkeypatch.setattr(node_files, "_FOLDER", tmp_path)
+    for rank in RANKS[:3]:
+        assert job.call_parts(rank, "squares", 7, squares) == [squares(n, 7) for n in range(7)]
+        for path in tmp_path.rglob("*"):
+            if path.is_file() and rank == 0:
+                content = path.read_bytes()
+                path.write_bytes(content[: int(kept * len(content))])
+    assert job.done == [0] * 7
+
+
 def test_the_part_that_a_rank_failed_to_do_is_done_by_others(job: Job, caplog: Any) -> None:
     def fail_at_three(part: int, num_parts: int) -> bytes:
         if part == 3:

@@ -101,16 +101,19 @@ def _once_on_node(
     return found
 
 
-# A file has the number of its readers, the size of its head, the head and the parts.
-_WORDS = struct.Struct("<qq")
+# A file has the number of its readers, its size, the size of its head, the head and the parts.
+_WORDS, _COUNT = struct.Struct("<qqq"), struct.Struct("<q")
 
 
 def _read(file: int) -> dict[int, bytes] | None:
     """Return the parts that a file has; None if it is new, or was not written to its end."""
     content = os.pread(file, os.fstat(file).st_size, 0)
-    if len(content) <= _WORDS.size:
+    if len(content) < _WORDS.size:
         return None
-    at = _WORDS.size + _WORDS.unpack_from(content)[1]
+    _, num_bytes, head_bytes = _WORDS.unpack_from(content)
+    if len(content) < num_bytes:
+        return None
+    at = _WORDS.size + head_bytes
     sizes: dict[str, int] = json.loads(content[_WORDS.size : at])
     found = {}
     for part, size in sizes.items():
@@ -122,10 +125,12 @@ def _read(file: int) -> dict[int, bytes] | None:
 def _write(file: int, parts: dict[int, bytes]) -> bool:
     """Write parts into a file; return False if memory is full, so that others find them too."""
     packed = {part: zlib.compress(content, 1) for part, content in parts.items()}
-    head = json.dumps({part: len(content) for part, content in packed.items()}).encode()
+    sizes = {part: len(content) for part, content in packed.items()}
+    head = json.dumps(sizes).encode()
+    num_bytes = _WORDS.size + len(head) + sum(sizes.values())
     try:
         with os.fdopen(os.dup(file), "r+b") as to:
-            to.write(_WORDS.pack(0, len(head)) + head)
+            to.write(_WORDS.pack(0, num_bytes, len(head)) + head)
             to.writelines(packed.values())
     except OSError:
         os.ftruncate(file, 0)
@@ -134,12 +139,12 @@ def _write(file: int, parts: dict[int, bytes]) -> bool:
 
 def _num_readers(file: int) -> int:
     """Count one more reader, and return how many there are."""
-    words = os.pread(file, _WORDS.size, 0)
-    if not words:
+    word = os.pread(file, _COUNT.size, 0)
+    if not word:
         return 0
-    count, head_bytes = _WORDS.unpack(words)
-    os.pwrite(file, _WORDS.pack(count + 1, head_bytes), 0)
-    return int(count) + 1
+    count = int(_COUNT.unpack(word)[0]) + 1
+    os.pwrite(file, _COUNT.pack(count), 0)
+    return count
 
 
 def _forget(peers: Peers, place: str, num_parts: int) -> None:
