@@ -90,6 +90,14 @@ def test_figures_are_those_of_pyarrow(report_of: Any, data: Any) -> None:
     assert column_of(report, "k")["nulls"] == sum(pq.read_table(data)["k"].is_null().to_pylist())
 
 
+def test_columns_of_one_name_are_counted_together(report_of: Any, tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array([1, 2]), pa.array(["a", None])], names=["x", "x"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    column = column_of(report_of("inspect", tmp_path), "x")
+    assert (column["values"], column["nulls"], column["kinds"]) == (4, 1, ["int64", "string"])
+    assert column["physical_types"] == ["BYTE_ARRAY", "INT64"]
+
+
 def test_columns_become_what_the_data_set_delivers(report_of: Any, data: Any) -> None:
     report = report_of("inspect", data)
     readable = [column["name"] for column in report["columns"] if column["tensor"]["form"]]

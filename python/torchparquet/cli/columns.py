@@ -290,7 +290,10 @@ def _facts_of_file(
     metadata = read_footer(path, listing)
     if metadata.num_columns != len(leaves):
         raise FileChangedError(f"inspect it again, because it has changed: {path!r}")
-    columns = [ColumnFacts([leaf.kind]) for leaf in leaves]
+    of_leaves: dict[str, ColumnFacts] = {}  # a name may be that of several
+    columns = [of_leaves.setdefault(leaf.path, ColumnFacts()) for leaf in leaves]
+    for leaf, column in zip(leaves, columns, strict=True):
+        column.kinds += [] if leaf.kind in column.kinds else [leaf.kind]
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     for group in groups:
         for at, column in enumerate(columns):
@@ -302,6 +305,5 @@ def _facts_of_file(
             every = page_headers(file, where, groups[number], leaves)
             for column, headers in zip(columns, every, strict=True):
                 column.add_pages(headers)
-    of_leaves = {leaf.path: column for leaf, column in zip(leaves, columns, strict=True)}
     group_bytes = [group.total_byte_size for group in groups]
     return FooterFacts(of_leaves, group_bytes, Counter([metadata.created_by or "unknown"]))
