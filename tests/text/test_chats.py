@@ -184,7 +184,7 @@ def test_nulls_and_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
     pack = Pack("chat", 32, tokenizer=by_bytes, chat=True)
     with pytest.raises(ValueError, match=r"chat\.content"):
         ParquetDataset(data, batch_size=2, pack=pack)
-    for nulls in ("empty", {"chat": "empty"}):
+    for nulls in ("empty", {"chat": "empty"}, {"chat.content": "empty"}):
         (batch,) = ParquetDataset(data, batch_size=2, pack=pack, nulls=nulls)  # type: ignore[arg-type]
         assert bytes(batch["chat"][0].tolist()).startswith(b"user: a\nassistant: \n\0")
     values = pa.array([b"ok", b"ab\xff"]).cast(pa.string(), safe=False)

@@ -40,16 +40,18 @@ def resolve_columns(
     if pack is not None and columns is None:
         columns = pack.names
     requests = _requests(columns, schemas)
-    unknown = [name for name in policies if name != _OTHERS and name not in requests]
+    known = {_OTHERS, *requests}
+    if pack is not None:
+        requests = _packed(requests, pack, schemas)
+        if pack.chat:
+            of_all = policies.get(pack.names[0], policies[_OTHERS])
+            policies = {**dict.fromkeys(requests, of_all), **policies}
+    unknown = [name for name in policies if name not in known and name not in requests]
     if unknown:
         raise ValueError(
             "nulls={name: policy} must name columns of the batch; not among them: "
             f"{listed(unknown)}"
         )
-    if pack is not None:
-        requests = _packed(requests, pack, schemas)
-        if pack.chat:
-            policies |= dict.fromkeys(requests, policies.get(pack.names[0], policies["*"]))
     found = [ColumnInFiles(*request, schemas, find_words) for request in requests.items()]
     weights = {one.name: one.weights() for one in found if one.column.weights is not None}
     _check_covered([*found, *weights.values()], suggest=not isinstance(columns, Mapping))
