@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -194,6 +195,21 @@ def test_nulls_and_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
     message = r"not UTF-8.*1\.parquet', row group 0, row 1, column 'chat.content', byte 2"
     with pytest.raises(ValueError, match=message):
         ParquetDataset(data / "1.parquet", batch_size=2, pack=pack)
+
+
+def test_a_function_may_return_arrays(tmp_path: Path) -> None:
+    def in_arrays(conversations: list[Any]) -> list[Any]:
+        pairs = by_bytes(conversations)
+        return [(np.array(tokens, int), np.array(loss, bool)) for tokens, loss in pairs]
+
+    in_arrays.fingerprint = "arrays"  # type: ignore[attr-defined]
+    data, read = write(tmp_path / "data"), []
+    for function in (by_bytes, in_arrays):
+        pack = Pack("chat", 32, tokenizer=function, chat=True)
+        read.append(list(ParquetDataset(data, batch_size=2, pack=pack)))
+    for lists, arrays in zip(*read, strict=True):
+        assert lists["chat"].equal(arrays["chat"])
+        assert lists["chat.loss"].equal(arrays["chat.loss"])
 
 
 def of_no_pair(conversations: list[Any]) -> list[Any]:

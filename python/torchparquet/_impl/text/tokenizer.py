@@ -302,8 +302,9 @@ class _ChatFunction(_Function):
 def _of_ints(made: Sequence[Any]) -> pa.ListArray:
     """Return lists of ints that a user's function has made."""
     try:
-        # Of bytes themselves, `array` would make a token of four.
-        tokens = _joined([array("i", iter(one)) for one in made])
+        # Of bytes themselves, `array` would make a token of four; it takes no bool of NumPy's.
+        lists = (one.tolist() if hasattr(one, "tolist") else iter(one) for one in made)
+        tokens = _joined([array("i", one) for one in lists])
         if len(tokens.values) and (least := int(tokens.values.to_numpy().min())) < 0:
             raise OverflowError(f"got {least}")
     except (OverflowError, TypeError) as error:
