@@ -183,8 +183,9 @@ def test_the_conversation_that_fails_is_named(tmp_path: Path, name: str) -> None
 def test_nulls_and_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
     data = write(tmp_path / "data", [[[chat("a", None)]]])
     pack = Pack("chat", 32, tokenizer=by_bytes, chat=True)
-    with pytest.raises(ValueError, match=r"chat\.content"):
+    with pytest.raises(ValueError, match=r"chat\.content") as refused:
         ParquetDataset(data, batch_size=2, pack=pack)
+    assert "mask" not in str(refused.value)  # which goes with no pack
     for nulls in ("empty", {"chat": "empty"}, {"chat.content": "empty"}):
         (batch,) = ParquetDataset(data, batch_size=2, pack=pack, nulls=nulls)  # type: ignore[arg-type]
         assert bytes(batch["chat"][0].tolist()).startswith(b"user: a\nassistant: \n\0")
@@ -227,6 +228,7 @@ def of_labels(conversations: list[Any]) -> list[Any]:
 for one in (of_no_pair, of_two_lengths, of_labels):
     one.fingerprint = "wrong"  # type: ignore[attr-defined]
 TOOLS = pa.struct([*MESSAGE, pa.field("tool_calls", pa.string())])
+THOUGHTS = pa.struct([*MESSAGE, pa.field("reasoning_content", pa.string())])
 
 
 @pytest.mark.parametrize(
@@ -236,6 +238,7 @@ TOOLS = pa.struct([*MESSAGE, pa.field("tool_calls", pa.string())])
         (of_two_lengths, MESSAGE, "as many values of loss as tokens"),
         (of_labels, MESSAGE, "each 0 or 1"),
         (by_bytes, TOOLS, r"would lose: .*chat\.tool_calls"),
+        (by_bytes, THOUGHTS, r"would lose: .*chat\.reasoning_content"),
         (by_bytes, pa.struct({"from": pa.string()}), r"no such column: 'chat\.role'"),
         (by_bytes, pa.string(), r"no such column: 'chat\.role'"),
         (hugging_face, MESSAGE, "chat=True needs a fast tokenizer of transformers"),

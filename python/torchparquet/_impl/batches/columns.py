@@ -85,10 +85,18 @@ def _packed(requests: dict[str, Column], pack: Pack, schemas: Schemas) -> dict[s
     return {name: replace(requests[name], length="any") for name in pack.names}
 
 
+# Parts of messages, by the beginnings of their names, that templates write too.
+_NOT_RENDERED = ("tool", "function_call", "reasoning", "thinking")
+
+
 def _of_messages(requests: dict[str, Column], schemas: Schemas) -> dict[str, Column]:
     """Return the columns of the texts of messages."""
     ((name, column),) = requests.items()
-    lost = [path for path in schemas.names() if path.startswith(f"{column.source}.tool")]
+    lost = [
+        path
+        for path in schemas.names()
+        if path.startswith(tuple(f"{column.source}.{part}" for part in _NOT_RENDERED))
+    ]
     if lost:
         raise ValueError(
             "chat=True reads the role and the content of messages, and these have more, which it "

@@ -15,7 +15,9 @@ from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
+from torchparquet._impl.reading.null_values import MASK_WAY
 from torchparquet._impl.reading.streams import StreamOpener
+from torchparquet.errors import NullValueError
 from torchparquet.jagged import Jagged
 
 # For each thread of the tokenizer, so that all have some documents; a few portions are in memory.
@@ -61,6 +63,9 @@ class TextReader:
                 for found in self._portions(part, portion_rows, begin):
                     begin += len(found.texts)
                     yield found
+            except NullValueError as error:
+                # A text is read for its tokens, which no mask goes with.
+                raise NullValueError(str(error).replace(MASK_WAY, "")) from None
             except MemoryError:
                 if portion_rows == 1:
                     raise
