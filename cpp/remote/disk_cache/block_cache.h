@@ -31,12 +31,13 @@ struct BlockCacheStats {
 class BlockCache {
  public:
   static constexpr int64_t kMinLimitBytes = int64_t{1} << 20;
-  // A limit with which blocks are read, and none is written or evicted.
+  // A limit with which blocks are read, and none is written or evicted. The folder is not
+  // listed then; damaged blocks are removed all the same.
   static constexpr int64_t kKeepsNothing = 0;
 
   // Makes the folder, or takes an empty one or one of an earlier cache. Throws
   // Error(kInvalidArgument) for a folder with anything else and for a limit below
-  // kMinLimitBytes, and Error(kIo) for the system's failures.
+  // kMinLimitBytes other than kKeepsNothing, and Error(kIo) for the system's failures.
   BlockCache(std::string folder, int64_t limit_bytes);
   ~BlockCache();
   BlockCache(const BlockCache&) = delete;
