@@ -27,7 +27,10 @@ std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front,
     // some: other windows would wait for the consumer, and the consumer for that batch.
     const BatchRange& batches = entry.window->batches;
     const bool has_front = !front || (batches.begin <= *front && *front < batches.end);
-    if (const auto index = ChooseColumn(&entry, has_front, may_await)) {
+    // Others may keep their columns until that batch is taken, so one of its window
+    // begins in any case.
+    const bool may_begin = has_room() || (front && has_front && !IsInWork(entry));
+    if (const auto index = ChooseColumn(&entry, has_front, may_begin, may_await)) {
       Column& column = entry.columns[static_cast<size_t>(*index)];
       if (column.next == 0) ++num_columns_;
       entry.begun_end = std::max(entry.begun_end, *index + 1);
@@ -45,18 +48,18 @@ std::optional<WindowTask> WindowQueue::Take(std::optional<int64_t> front,
 // A column that was begun and has no thread, else one that was not begun, else the one
 // with the fewest threads. Gathering begins when all chunks are decoded.
 std::optional<int64_t> WindowQueue::ChooseColumn(Entry* entry, bool has_front,
-                                                 bool may_await) {
+                                                 bool may_begin, bool may_await) {
   const int64_t num_chunks = std::ssize(entry->window->chunks);
   std::optional<int64_t> fresh;
   std::optional<int64_t> shared;
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (int64_t index = entry->open.NextFrom(0); index < num_tasks_;
        index = entry->open.NextFrom(index + 1)) {
-    if (index >= entry->begun_end && (fresh || !has_room())) break;
+    if (index >= entry->begun_end && (fresh || !may_begin)) break;
     const Column& column = entry->columns[static_cast<size_t>(index)];
     if (is_jagged_[static_cast<size_t>(index)] && !has_front) continue;
     const bool is_fresh = column.next == 0;
-    if (is_fresh && (fresh || !has_room())) continue;
+    if (is_fresh && (fresh || !may_begin)) continue;
     // Its bytes may still be on their way, or chunks that it would gather in work.
     const WindowTask next{entry->window.get(), column.next, index};
     const RemoteBlocks::Handle* handle = may_await ? nullptr : next.handle();
@@ -103,14 +106,17 @@ int64_t WindowQueue::held_bytes() const {
     const int64_t num_places = entry.window->places.num_places();
     num_bytes += entry.window->places.num_bytes();
     for (size_t i = 0; i < entry.columns.size(); ++i) {
-      const Column& column = entry.columns[i];
-      const bool is_in_work = column.next > 0 && column.num_unfinished > 0;
       const WindowCells* cells =
           i < entry.window->cells.size() ? entry.window->cells[i].get() : nullptr;
-      if (is_in_work && cells != nullptr) num_bytes += cells->StagedBytes(num_places);
+      if (entry.columns[i].is_in_work() && cells != nullptr)
+        num_bytes += cells->StagedBytes(num_places);
     }
   }
   return num_bytes;
+}
+
+bool WindowQueue::IsInWork(const Entry& entry) {
+  return std::ranges::any_of(entry.columns, &Column::is_in_work);
 }
 
 bool WindowQueue::HasUntakenBefore(const FailureKey& key) const {

@@ -38,8 +38,8 @@ class WindowQueue {
   // Takes the next task of the first window that has one. Each thread has a column of its
   // own while there are enough: memory that another core has touched costs more to write
   // to. With `front`, the number of a batch, tasks that decode items of different lengths
-  // must belong to a window with that batch. Their bytes must be there, unless they
-  // `may_await` them.
+  // must belong to a window with that batch, and one of its columns begins where others
+  // have all the room. Their bytes must be there, unless they `may_await` them.
   std::optional<WindowTask> Take(std::optional<int64_t> front = std::nullopt,
                                  bool may_await = true);
   struct Finished {
@@ -63,6 +63,8 @@ class WindowQueue {
     int64_t next = 0;            // the first task that is not taken; 0: not begun
     int64_t num_unfinished = 0;  // tasks, taken or not; 0: finished
     int64_t num_running = 0;     // taken and not finished
+
+    bool is_in_work() const { return next > 0 && num_unfinished > 0; }
   };
   struct Entry {
     std::unique_ptr<OpenWindow> window;
@@ -73,7 +75,9 @@ class WindowQueue {
     int64_t begun_end = 0;  // no column from here on was begun
   };
 
-  std::optional<int64_t> ChooseColumn(Entry* entry, bool has_front, bool may_await);
+  static bool IsInWork(const Entry& entry);
+  std::optional<int64_t> ChooseColumn(Entry* entry, bool has_front, bool may_begin,
+                                      bool may_await);
 
   // True if another column may begin.
   bool has_room() const { return num_columns_ < max_columns_; }

@@ -95,6 +95,26 @@ TEST_CASE("a column that waited for the front comes after one that was begun") {
   CHECK(queue.Take(here)->index == 0);
 }
 
+TEST_CASE("the window of the front begins a column where others have all the room") {
+  WindowQueue queue(2, {true, true}, 1);
+  queue.Push(MakeWindow(1, {0, 0}));
+  auto later = MakeWindow(2, {0, 0});
+  later->batches = {.begin = 1, .end = 2};
+  const OpenWindow* const other = later.get();
+  queue.Push(std::move(later));
+  const std::optional<int64_t> later_batch = 1;
+  CHECK(queue.Take(later_batch)->window == other);
+  const std::optional<int64_t> here = 0;
+  for (int64_t index = 0; index < 2; ++index) {
+    const auto task = queue.Take(here);
+    REQUIRE(task);
+    CHECK(task->window != other);
+    CHECK(task->index == index);
+    CHECK_FALSE(queue.Take(here));
+    queue.Finish(*task);
+  }
+}
+
 TEST_CASE("a window is given back with its last task, and all are taken once") {
   WindowQueue queue(3, {false, true, false}, 2);
   queue.Push(MakeWindow(4, {0, 1, 0}));
