@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -192,7 +193,9 @@ def test_blocks_of_a_remote_store_are_not_kept_beside_the_rows(data: Path, cache
     assert bytes_of_blocks() == 0
     for _ in ParquetDataset(url, batch_size=999, cache_dir=cache):
         pass
-    assert bytes_of_blocks() > data.stat().st_size / 2
+    until = time.monotonic() + 60
+    while bytes_of_blocks() <= data.stat().st_size / 2:  # a thread writes them beside the loop
+        assert time.monotonic() < until
 
 
 def test_other_data_columns_and_rows_have_files_of_their_own(data: Path, cache: Path) -> None:
