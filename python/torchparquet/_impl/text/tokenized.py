@@ -162,10 +162,10 @@ def _parts(manifest: Manifest) -> list[slice]:
     Processes divide these. They depend on the file alone, as states do.
     """
     has_rows = np.flatnonzero(manifest.row_group_num_rows)
-    files = manifest.row_group_file[has_rows]
+    files, first = np.unique(manifest.row_group_file[has_rows], return_index=True)
     found = []
-    for file in np.unique(files).tolist():
-        of_file = has_rows[files == file]
+    # Without rows there are no files, and one empty group.
+    for file, of_file in zip(files.tolist(), np.split(has_rows, first[1:]), strict=False):
         num_parts = -(-int(manifest.file_num_bytes[file]) // PART_BYTES)
         for part in np.array_split(of_file, min(max(1, num_parts), len(of_file))):
             found.append(slice(int(part[0]), int(part[-1]) + 1))
