@@ -25,7 +25,7 @@ void BindSpecs(pybind11::module_& m);
 // Adds the reader of batches, the memory that it hands out, and what it tells of its
 // work.
 void BindReader(pybind11::module_& m);
-// Adds the order of all rows by a key, and rows as records.
+// Adds the order of all rows by a key, rows as records, and documents as sequences.
 void BindRecords(pybind11::module_& m);
 
 }  // namespace torchparquet

@@ -4,8 +4,11 @@
 #include <pybind11/stl.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -15,7 +18,11 @@
 #include "bindings/arrays.h"
 #include "bindings/module.h"
 #include "bindings/without_gil.h"
+#include "columns/column_reader.h"
+#include "kernels/packing/packer.h"
+#include "kernels/packing/sequences.h"
 #include "kernels/shuffle/keyed_order.h"
+#include "kernels/values/conversion.h"
 #include "remote/disk_cache/cache_folder.h"
 
 namespace py = pybind11;
@@ -63,6 +70,69 @@ py::array_t<uint8_t> MapBytes(int descriptor, size_t num_bytes) {
   return py::array_t<uint8_t>(static_cast<py::ssize_t>(num_bytes),
                               static_cast<const uint8_t*>(bytes), owner);
 }
+
+// Packs documents whose values are in arrays, as a reader packs those of a row group.
+class DocumentPacker {
+ public:
+  explicit DocumentPacker(const PackRequest& pack)
+      : packing_(pack.packing), packer_(pack.packing) {}
+
+  int64_t num_sequences() const { return packer_.num_sequences(); }
+  void Add(const Int64Array& lengths) { packer_.Add(SpanOf(lengths)); }
+  void Finish() { packer_.Finish(); }
+
+  // Forgets the complete sequences; no later one has a value before the one returned.
+  int64_t Clear() {
+    packer_.Clear();
+    return packer_.first_open_value();
+  }
+
+  // Writes the complete sequences of a column, `[S, L]`, and their marks. `values` are
+  // those of the documents from `first_value` on.
+  void Write(const PackRequest& pack, const py::array& values, int64_t first_value,
+             py::array out, std::optional<py::array> marks) const {
+    const auto is_shape = [this](const py::array& array) {
+      return array.ndim() == 2 && array.shape(0) == num_sequences() &&
+             array.shape(1) == packing_.length && (array.flags() & py::array::c_style);
+    };
+    if (!is_shape(out) || values.itemsize() != out.itemsize() ||
+        !(values.flags() & py::array::c_style) ||
+        (marks && (!is_shape(*marks) || marks->itemsize() != 1))) {
+      throw py::value_error("arrays of sequences have other shapes or items");
+    }
+    auto* mark = marks ? static_cast<uint8_t*>(marks->mutable_data()) : nullptr;
+    kernels::ForItemBytes(out.itemsize(), [&]<typename Out>(Out) {
+      const std::span<const Out> held(static_cast<const Out*>(values.data()),
+                                      static_cast<size_t>(values.size()));
+      auto* to = static_cast<Out*>(out.mutable_data());
+      WithoutGil([&] { WriteAll<Out>(pack, held, first_value, to, mark); });
+    });
+  }
+
+ private:
+  template <typename Out>
+  void WriteAll(const PackRequest& pack, std::span<const Out> held, int64_t first_value,
+                Out* to, uint8_t* mark) const {
+    const kernels::TokensBeside<Out> beside{
+        .separator = static_cast<Out>(pack.separator_bits),
+        .padding = static_cast<Out>(pack.padding_bits)};
+    const auto copy = [&](int64_t begin, int64_t count, Out* out) {
+      const int64_t at = begin - first_value;
+      if (at < 0 || count > std::ssize(held) - at) {
+        throw py::value_error("the values of a document are not held");
+      }
+      std::copy_n(held.data() + at, count, out);
+    };
+    for (int64_t i = 0; i < num_sequences(); ++i) {
+      kernels::WriteSequence<Out>(packer_.sequence(i), packing_, beside, copy, to, mark);
+      to += packing_.length;
+      if (mark != nullptr) mark += packing_.length;
+    }
+  }
+
+  const kernels::Packing packing_;
+  kernels::Packer packer_;
+};
 
 }  // namespace
 
@@ -153,6 +223,14 @@ void BindRecords(py::module_& m) {
         });
       },
       py::arg("addresses"), py::arg("num_bytes"));
+  py::class_<DocumentPacker>(m, "DocumentPacker")
+      .def(py::init<const PackRequest&>(), py::arg("pack"))
+      .def_property_readonly("num_sequences", &DocumentPacker::num_sequences)
+      .def("add", &DocumentPacker::Add, py::arg("lengths"))
+      .def("finish", &DocumentPacker::Finish)
+      .def("clear", &DocumentPacker::Clear)
+      .def("write", &DocumentPacker::Write, py::arg("pack"), py::arg("values"),
+           py::arg("first_value"), py::arg("out"), py::arg("marks"));
   m.def(
       "mark_cache_folder", [](const std::string& path) { CacheFolder{path}; },
       py::arg("path"));

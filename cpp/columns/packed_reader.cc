@@ -9,8 +9,8 @@
 
 #include "base/errors.h"
 #include "columns/readers.h"
-#include "kernels/packing/boundaries.h"
 #include "kernels/packing/packer.h"
+#include "kernels/packing/sequences.h"
 #include "kernels/streaming_stores.h"
 
 namespace torchparquet {
@@ -198,38 +198,20 @@ class PackedReader : public ColumnReader {
   }
 
   void Write(std::span<const kernels::PackedPart> parts, Out* values, uint8_t* marks) {
-    int64_t at = 0;
-    for (const kernels::PackedPart& part : parts) {
-      Copy(documents_.From(part.begin), part.num_values, values + at);
-      if (marks != nullptr) {
-        std::memset(marks + at, kernels::kIsToken,
-                    static_cast<size_t>(part.num_tokens()));
-        marks[at] |= kernels::kIsFirst;
-      }
-      const int64_t padded_end = at + pack_.packing.Padded(part.num_tokens());
-      at += part.num_values;
-      if (part.has_separator) values[at++] = static_cast<Out>(pack_.separator_bits);
-      std::fill(values + at, values + padded_end, static_cast<Out>(pack_.padding_bits));
-      if (marks != nullptr) {
-        std::memset(marks + at, 0, static_cast<size_t>(padded_end - at));
-      }
-      at = padded_end;
-    }
-    const int64_t length = pack_.packing.length;
-    std::fill(values + at, values + length, static_cast<Out>(pack_.padding_bits));
-    if (marks != nullptr && at < length) {
-      std::memset(marks + at, 0, static_cast<size_t>(length - at));
-      marks[at] = kernels::kIsFirst;
-    }
-  }
-
-  void Copy(const Out* in, int64_t count, Out* out) const {
-    if (!streaming_) {
-      std::copy_n(in, count, out);
-    } else {
-      kernels::StreamCopy(reinterpret_cast<const uint8_t*>(in), count * sizeof(Out),
-                          reinterpret_cast<uint8_t*>(out));
-    }
+    kernels::WriteSequence<Out>(
+        parts, pack_.packing,
+        {.separator = static_cast<Out>(pack_.separator_bits),
+         .padding = static_cast<Out>(pack_.padding_bits)},
+        [this](int64_t begin, int64_t count, Out* out) {
+          const Out* in = documents_.From(begin);
+          if (!streaming_) {
+            std::copy_n(in, count, out);
+          } else {
+            kernels::StreamCopy(reinterpret_cast<const uint8_t*>(in), count * sizeof(Out),
+                                reinterpret_cast<uint8_t*>(out));
+          }
+        },
+        values, marks);
   }
 
   [[noreturn]] void ThrowEnded(const RowRange& rows) const {

@@ -12,6 +12,7 @@ __all__: list[str] = [
     "CostSums",
     "DataFiles",
     "Decryption",
+    "DocumentPacker",
     "EPOCH_LEDGER_WORDS",
     "EpochOrder",
     "FetchOptions",
@@ -653,6 +654,22 @@ class RowItems:
         bytes: typing.SupportsInt | typing.SupportsIndex,
         counts: typing.SupportsInt | typing.SupportsIndex,
     ) -> None: ...
+
+class DocumentPacker:
+    def __init__(self, pack: PackRequest) -> None: ...
+    def add(self, lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64]) -> None: ...
+    def clear(self) -> int: ...
+    def finish(self) -> None: ...
+    def write(
+        self,
+        pack: PackRequest,
+        values: numpy.ndarray[typing.Any, numpy.dtype[typing.Any]],
+        first_value: typing.SupportsInt | typing.SupportsIndex,
+        out: numpy.ndarray[typing.Any, numpy.dtype[typing.Any]],
+        marks: numpy.ndarray[typing.Any, numpy.dtype[typing.Any]] | None,
+    ) -> None: ...
+    @property
+    def num_sequences(self) -> int: ...
 
 def await_gloo_threads() -> None: ...
 def begin_iteration(
