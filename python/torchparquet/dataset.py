@@ -54,6 +54,7 @@ from torchparquet._impl.session.dataset_session import DatasetSession
 from torchparquet._impl.session.iteration import Iteration, SkippingIteration
 from torchparquet._impl.session.rank_check import RankCheck
 from torchparquet._impl.session.state import OtherData
+from torchparquet._impl.text.text_streams import TextOpener
 from torchparquet.options import (
     Ahead,
     Balanced,
@@ -312,8 +313,12 @@ class ParquetDataset(SessionDataset[Batch]):
         )
         by_bytes = plan.order.balance == "bytes"
         manifest = source.open(with_sizes=by_bytes)
-        source, manifest, (read_columns, read_nulls, pack) = source.tokenized(
-            manifest, Asked(columns, nulls, pack), reading, with_sizes=by_bytes
+        source, manifest, (read_columns, read_nulls, pack), texts = source.tokenized(
+            manifest,
+            Asked(columns, nulls, pack),
+            reading,
+            with_sizes=by_bytes,
+            needs_counts=even != "dynamic" or row_ids or plan.batch_size is None,
         )
         find_words = source.word_pass(manifest, reading).find
         fields = resolve_columns(
@@ -323,7 +328,7 @@ class ParquetDataset(SessionDataset[Batch]):
             pack if isinstance(pack, Pack) else None,
             find_words,
         )
-        read, samples, costs = source.samples(manifest, fields, reading, by_length or pack)
+        read, samples, costs = source.samples(manifest, fields, reading, texts or by_length or pack)
         row_group_bytes = None
         if by_bytes:
             names = {name for field in fields for name in field.sources}
@@ -339,7 +344,9 @@ class ParquetDataset(SessionDataset[Batch]):
             keys=source.keys,
             device=parsed_device(device),
         )
-        streams: StreamOpener | GroupedOpener | DealtOpener | SampledOpener = row_streams
+        streams: StreamOpener | GroupedOpener | DealtOpener | SampledOpener | TextOpener = (
+            row_streams if texts is None else texts.opener(fields, plan, row_streams)
+        )
         sampling = pack if isinstance(pack, Window) else sample or unique or of_all_rows
         if sampling is not None:
             streams, plan = source.sampled(row_streams, plan, window, sampling, membership)
@@ -378,7 +385,7 @@ class ParquetDataset(SessionDataset[Batch]):
         self._session = DatasetSession(
             membership=membership,
             planner=planner,
-            rank_check=RankCheck(membership, samples, fields, compared),
+            rank_check=RankCheck(membership, streams.manifest, fields, compared),
             streams=streams,
             num_epochs=num_epochs,
             transforms=transforms,

@@ -176,12 +176,14 @@ class Pack:
             path of a ``tokenizer.json`` or of its folder, or a name in the local cache. An
             ``Encoding`` of tiktoken. Or a function from a list of str to as many lists of int
             below 2**31, with an attribute ``fingerprint``, a str that changes when its tokens do.
-            Truncation and padding are off. The data set tokenises all texts when it is made.
+            Truncation and padding are off. The data set tokenises all texts when it is made; with
+            ``even="dynamic"`` and no folder for tokens, while it reads, anew in each epoch.
         add_special_tokens: Add the tokens that a tokenizer of Hugging Face puts around a text.
         token_cache: A folder on disk that keeps tokens, a Parquet file for each file of the data
             set, for all ranks, processes and later runs. What is there is not tokenised again. None
             for ``"<cache_dir>.tokens"`` or, without `cache_dir`, to hold the tokens in memory: they
-            must fit half of `max_memory`, and each rank makes all of them.
+            must fit half of `max_memory`, and each rank makes all of them; with ``even="dynamic"``
+            they are held only until a batch has them.
         chat: The column has conversations, lists of messages that are structs of ``role`` and
             ``content``, and the tokenizer is a fast one of transformers, whose chat template makes
             each a document; or a function from a list of conversations, lists of dicts, to as many

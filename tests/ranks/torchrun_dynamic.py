@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from datetime import timedelta
 from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from tests.fixtures.datasets import opener
 from tests.fixtures.gathering import gathered
-from torchparquet import ParquetDataset, RankMismatchError, Ranks
+from tests.fixtures.texts import Bytes, rows_of, sequences
+from torchparquet import Pack, ParquetDataset, RankMismatchError, Ranks
 
 DATA = sys.argv[1]
 BATCH = 32
@@ -154,6 +158,39 @@ def check_states_of_rows() -> None:
     assert sorted(everything) == sorted(2 * list(range(open_dataset().manifest.num_rows)))
 
 
+def check_texts() -> None:
+    """Each text that is tokenised on the way is on one rank, also after states of any moment."""
+    texts = [[chr(97 + row % 26) * 90_000 + str(row)] * (row % 3) for row in range(60)]
+    schema, file = pa.schema({"text": pa.string()}), pa.BufferOutputStream()
+    with pq.ParquetWriter(file, schema) as writer:
+        for row_group in texts:
+            writer.write_table(pa.table([row_group], schema))
+    pack = Pack("text", 8, "split", tokenizer=Bytes(step=9_000))
+    tokens = [[list(text.encode()[::9_000]) for text in row_group] for row_group in texts]
+    expected = sorted(sequences(tokens, pack, None))
+    rank = dist.get_rank()
+    for stop in (1, 2, 4):
+        datasets = [
+            ParquetDataset(
+                [file.getvalue()],
+                batch_size=3,
+                pack=pack,
+                even="dynamic",
+                num_threads=1,
+                shuffle=True,
+                seed=stop,
+            )
+            for _ in range(2)
+        ]
+        stream = iter(datasets[0])
+        found = rows_of(next(stream) for _ in range(stop + rank))
+        dist.barrier()
+        datasets[1].load_state_dict(json.loads(json.dumps(datasets[0].state_dict())))
+        for rest in (rows_of(stream), rows_of(datasets[1])):
+            of_all = [row for of_rank in gathered(found + rest) for row in of_rank]
+            assert sorted(of_all) == expected, stop
+
+
 def check_given_store() -> None:
     """Those that are given a store share the rows, whatever their ranks are said to be."""
     store = dist.PrefixStore("given", dist.distributed_c10d._get_default_store())  # type: ignore[attr-defined]
@@ -195,6 +232,7 @@ def main() -> None:
     check_passes_out_of_step()
     check_states()
     check_states_of_rows()
+    check_texts()
     check_given_store()
     check_groups()
     dist.destroy_process_group()

@@ -28,7 +28,7 @@ ItemTensors: TypeAlias = tuple[list[Tensor], Tensor, Tensor | None]
 _ALIGNMENT_BYTES = 64
 
 # The marks of packed tokens, until they are boundaries.
-_MARKS = "<marks>"
+MARKS = "<marks>"
 
 # Values are Tensor, Jagged or KeyedJagged. A union type would make users state which at every use.
 Batch: TypeAlias = dict[str, Any]
@@ -92,7 +92,7 @@ class BatchViews:
         self._own_names += [field.name for field in fields if field.weighs is not None]
         marked = [(f.pack, f.mask_names) for f in fields if f.pack and f.has_mask]
         self._packed = marked[0] if marked else None
-        self._own_names += [_MARKS] if self._packed is not None else []
+        self._own_names += [MARKS] if self._packed is not None else []
         self._names = None if self._own_names == list(names) else list(names)
         keyed = {field.name for field in fields if field.keyed}
         wide = [span for span in spans if span.name not in keyed]
@@ -163,7 +163,7 @@ class BatchViews:
             batch[name] = batch[name].view(num_rows, width)
         if self._packed is not None:
             packed, names = self._packed
-            found = _boundaries(batch.pop(_MARKS), packed)
+            found = boundaries_of(batch.pop(MARKS), packed)
             batch.update(zip(names, found, strict=True))
         weights: dict[str | None, Tensor] = {
             field.weighs: _values(field, of_field)
@@ -198,7 +198,7 @@ def _spans(field: Field, place: FieldPlace) -> Iterator[_Span]:
     dtype: torch.dtype = getattr(torch, field.dtype)
     yield _Span(field.name, dtype, place.values_offset // dtype.itemsize, field.trailing)
     if field.pack is not None and field.has_mask:
-        yield _Span(_MARKS, torch.uint8, place.valid_offset, field.length)
+        yield _Span(MARKS, torch.uint8, place.valid_offset, field.length)
     elif field.has_mask:
         width = field.width or field.length
         yield _Span(field.mask_names[0], torch.bool, place.valid_offset, width)
@@ -215,7 +215,7 @@ def _piece(dtype: torch.dtype, spans: Sequence[_Span]) -> SlabPiece:
     )
 
 
-def _boundaries(marks: Tensor, pack: PackedColumn) -> list[Any]:
+def boundaries_of(marks: Tensor, pack: PackedColumn) -> list[Any]:
     """Return what a batch says of documents, in the order of `PackedColumn.names`.
 
     Of marks, uint8 `[B, L]`, bit 0 is a token, not padding, and bit 1 the first token of a

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+# More units than a row group has whose units nobody has counted.
+MOST_UNITS = 1 << 31
+
 
 class Claims:
     """The positions that this rank has taken of one pass over an epoch, and takes on demand.
@@ -21,16 +24,19 @@ class Claims:
         begin: Callable[[], tuple[Sequence[int], Iterator[int]]],
         before: Sequence[int] | None = None,
         *,
+        counts: Sequence[int] = (),
         drops_last: bool = False,
     ) -> None:
         """Begin with what was taken before the state that the rank goes on with, if it does.
 
         Args:
+            counts: The units of the first of the positions that were taken, where no plan has them.
             drops_last: True to leave out a last batch that is not full.
         """
         self.before = before
         self.drops_last = drops_last
         self.taken = list(before or ())
+        self.counts = list(counts)
         self._num_before = len(self.taken)
         self._begin = begin
         self._pass: tuple[Sequence[int], Iterator[int]] | None = None

@@ -255,6 +255,10 @@ class EpochPlan:
     def claimed(self, claims: Claims) -> Share:
         """Return the share of a rank that takes positions of the order itself."""
         order, batch_size = self.chunk_order, self.options.batch_size
+        if claims.counts:
+            counted = order.num_rows.copy()
+            counted[claims.taken[: len(claims.counts)]] = claims.counts
+            order = replace(order, num_rows=counted)
         rows = order.num_rows[np.array(claims.taken, dtype=np.intp)]
         return Share(
             0,

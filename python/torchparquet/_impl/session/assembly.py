@@ -47,7 +47,7 @@ from torchparquet._impl.sequences.length_pass import LengthPass, pack_rows
 from torchparquet._impl.sequences.row_costs import cost_rows
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.tables.sources import table_source
-from torchparquet._impl.text.tokenized import tokenized
+from torchparquet._impl.text.tokenized import TextSource, tokenized
 from torchparquet.errors import FileChangedError
 from torchparquet.options import (
     Ahead,
@@ -218,19 +218,33 @@ class Source:
         return replace(self, rows=whole).open(with_sizes=False)
 
     def tokenized(
-        self, manifest: Manifest, asked: Asked, reading: ReadOptions, *, with_sizes: bool
-    ) -> tuple[Source, Manifest, Asked]:
+        self,
+        manifest: Manifest,
+        asked: Asked,
+        reading: ReadOptions,
+        *,
+        with_sizes: bool,
+        needs_counts: bool,
+    ) -> tuple[Source, Manifest, Asked, TextSource | None]:
         """Return the token files that texts become, and how these are packed, in place of texts.
 
-        What is not to be tokenised stays as it is.
+        What is not to be tokenised stays as it is. Last are texts that are tokenised on the way.
         """
         columns, nulls, pack = asked
         if not isinstance(pack, Pack) or pack.tokenizer is None:
-            return self, manifest, asked
+            return self, manifest, asked, None
         storage, folder = self.storage, pack.token_cache
         if folder is None and storage.cache_dir is not None:
             folder = f"{os.fspath(storage.cache_dir)}.tokens"
-        tokens = tokenized(manifest, columns, nulls, pack, reading, self.keys, folder, self.paths)
+        tokens = tokenized(
+            manifest,
+            (columns, nulls, pack),
+            reading,
+            self.keys,
+            folder,
+            self.paths,
+            needs_counts=needs_counts,
+        )
         cache = None
         if folder is not None and storage.manifest_cache is not None:
             cache = f"{os.fspath(storage.manifest_cache)}.tokens"
@@ -255,7 +269,8 @@ class Source:
             # What is kept of tokens is of these files: a tokenizer may not keep its promise.
             cache = f"{cache}.{opened.content_fingerprint}"
             made = replace(made, storage=replace(made.storage, manifest_cache=cache))
-        return made, opened.made_of(tokens.origin), Asked(tokens.columns, None, tokens.pack)
+        asked = Asked(tokens.columns, None, tokens.pack)
+        return made, opened.made_of(tokens.origin), asked, tokens.on_the_way
 
     def word_pass(self, manifest: Manifest, reading: ReadOptions) -> WordPass:
         """Return what finds the words of columns whose vocabulary is not stated."""
@@ -267,9 +282,11 @@ class Source:
         manifest: Manifest,
         fields: tuple[Field, ...],
         reading: ReadOptions,
-        sample: Pack | Window | ByLength | None,
+        sample: TextSource | Pack | Window | ByLength | None,
     ) -> tuple[Manifest, Manifest, RowCosts | None]:
         """Return the manifests of the rows to read and of the samples they become, and costs."""
+        if isinstance(sample, TextSource):
+            return manifest, sample.planned, None
         if sample is None or isinstance(sample, Window):
             return manifest, manifest, None
         if isinstance(sample, ByLength) and sample.rows is None:

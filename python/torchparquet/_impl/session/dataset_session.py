@@ -36,6 +36,7 @@ from torchparquet._impl.session.state import (
     of_data,
     parse,
 )
+from torchparquet._impl.text.text_streams import TextOpener
 from torchparquet.errors import users_level
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class DatasetSession(Session[Place]):
         membership: Membership,
         planner: EpochPlanner,
         rank_check: RankCheck,
-        streams: StreamOpener | GroupedOpener | DealtOpener | SampledOpener,
+        streams: StreamOpener | GroupedOpener | DealtOpener | SampledOpener | TextOpener,
         *,
         num_epochs: int | None,
         transforms: Transforms | None,
@@ -266,11 +267,13 @@ class DatasetSession(Session[Place]):
         state = start.state
         place = self.planner.resume(state, topology)
         if place is not None:
-            return self._claiming(place, state.taken)
+            return self._claiming(place, state.taken, state.counts)
         # After the last batch of its epoch a state leads to the next one.
         return self._claiming(self.planner.begin(state.epoch + 1, topology))
 
-    def _claiming(self, place: Place, taken: Sequence[int] | None = None) -> Place:
+    def _claiming(
+        self, place: Place, taken: Sequence[int] | None = None, counts: Sequence[int] = ()
+    ) -> Place:
         """Return the place with what takes row groups of its epoch, where none are dealt."""
         if not self.is_dynamic:
             return place
@@ -283,7 +286,9 @@ class DatasetSession(Session[Place]):
         claims = Claims(
             partial(join_pass, joined, self.membership),
             taken,
-            drops_last=options.drop_last,
+            counts=counts,
+            # Not the last texts, which are fewer.
+            drops_last=options.drop_last and not isinstance(self.streams, TextOpener),
         )
         return place._replace(claims=claims)
 

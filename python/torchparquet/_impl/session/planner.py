@@ -190,6 +190,7 @@ class EpochPlanner:
         order = self.present_plan(place).chunk_order.num_rows
         # Numbers outside the epoch are those of no rows.
         rows = order[[number for number in taken if number < len(order)]]
+        rows[: len(state.counts)] = state.counts[: len(rows)]
         size = last.batch_size
         most = np.count_nonzero(rows) if size is None else -(-int(rows.sum()) // size)
         if len(rows) < len(taken) or steps > most:
@@ -274,8 +275,8 @@ class EpochPlanner:
         if place.claims is None:
             return state
         # What is taken ahead of the loop is this rank's too.
-        taken = tuple(place.claims.taken)
-        return replace(state, taken=taken, has_ended=place.steps >= place.end)
+        taken, counts = tuple(place.claims.taken), tuple(place.claims.counts)
+        return replace(state, taken=taken, counts=counts, has_ended=place.steps >= place.end)
 
     def rows(self, place: Place, topology: Topology) -> tuple[int, int]:
         """Return the rows of the present world up to a place, and those that all ranks can take."""

@@ -35,8 +35,10 @@ class State:
     worker: int | None  # the DataLoader worker whose batches were counted; None for a rank's
     window: tuple[int, int]
     # With even="dynamic": the positions that the rank has taken, the rank, and whether it has
-    # delivered all of them and no more was left.
+    # delivered all of them and no more was left. Of texts that are tokenised on the way, how many
+    # sequences the first of these had.
     taken: tuple[int, ...] | None = None
+    counts: tuple[int, ...] = ()
     rank: int = 0
     has_ended: bool = False
 
@@ -85,6 +87,7 @@ def dump(state: State, identity: Identity) -> dict[str, Any]:
     claimed: dict[str, Any] = {}
     if state.taken is not None:
         claimed = {"rank": state.rank, "taken": list(state.taken), "has_ended": state.has_ended}
+        claimed |= {"sequences": list(state.counts)} if state.counts else {}
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -154,7 +157,11 @@ def _state(value: Mapping[str, Any]) -> State:
         taken, rank = tuple(map(_count, value["taken"])), _count(value["rank"])
         if len(set(taken)) < len(taken):
             raise ValueError("a row group was taken twice")
-        return replace(state, taken=taken, rank=rank, has_ended=value["has_ended"] is True)
+        counts = tuple(map(_count, value.get("sequences", ())))
+        if len(counts) > len(taken):
+            raise ValueError("sequences are counted of row groups that were not taken")
+        has_ended = value["has_ended"] is True
+        return replace(state, taken=taken, rank=rank, has_ended=has_ended, counts=counts)
     except KeyError as error:
         reason = f"it lacks {error}"
     except TypeError:

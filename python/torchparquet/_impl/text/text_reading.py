@@ -1,21 +1,24 @@
-"""Reads texts of a file in portions, decoded ahead by the native reader."""
+"""Reads texts in portions, decoded ahead by the native reader."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from torchparquet._impl.batches.columns import MESSAGE
 from torchparquet._impl.batches.fields import Field
+from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
+from torchparquet._impl.plan.ranges import Ranges
+from torchparquet._impl.plan.share import Share
 from torchparquet._impl.reading.null_values import MASK_WAY
+from torchparquet._impl.reading.stream import Stream
 from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet.errors import NullValueError
 from torchparquet.jagged import Jagged
@@ -24,11 +27,9 @@ from torchparquet.jagged import Jagged
 _PORTION_BYTES, _MOST_BYTES, _PORTION_ROWS = 512 << 10, 8 << 20, 1 << 11
 _FEWER = 8  # times fewer rows, for texts that do not fit the memory
 
-_Numbers: TypeAlias = NDArray[np.int64]
-
 
 class Portion(NamedTuple):
-    """Consecutive texts of a part, or conversations: lists of messages, dicts of MESSAGE."""
+    """Consecutive texts of a share, or conversations: lists of messages, dicts of MESSAGE."""
 
     texts: list[Any]
     # The portion's rows of each row group, and whether they end it.
@@ -37,13 +38,11 @@ class Portion(NamedTuple):
 
 
 class TextReader:
-    """Reads a column of texts, or those of conversations, part after part.
-
-    A part is a slice of the row groups: those of a file, or some of a large file.
-    """
+    """Reads a column of texts, or those of conversations, in portions."""
 
     def __init__(self, streams: StreamOpener) -> None:
         """Read nothing yet."""
+        self.stream: Stream | None = None  # that the latest portions are read from
         self._streams = streams
         self._fields = streams.fields
         mean_bytes = max(1.0, sum(field.row_bytes for field in self._fields))
@@ -55,13 +54,34 @@ class TextReader:
         """The files."""
         return self._streams.manifest
 
-    def portions(self, part: slice) -> Iterator[Portion]:
-        """Read the texts of a part, in smaller portions if its long texts are side by side."""
-        portion_rows, begin = self._portion_rows, 0
+    def of_part(self, part: slice) -> Share:
+        """Return the rows of some row groups: those of a file, or of a part of a large file."""
+        num_rows = np.zeros_like(self.manifest.row_group_num_rows)
+        num_rows[part] = self.manifest.row_group_num_rows[part]
+        return EpochPlan(num_rows, PlanOptions(batch_size=1)).share(0)
+
+    def portions(self, share: Share) -> Iterator[Portion]:
+        """Open a stream of the texts of a share, whatever its batches."""
+        portion_rows = self._portion_rows
+        return self._portions(share, portion_rows, self._opened(share, portion_rows))
+
+    def close(self) -> None:
+        """Join the threads of the latest portions."""
+        if self.stream is not None:
+            self.stream.close()
+
+    def _opened(self, share: Share, portion_rows: int) -> Stream:
+        self.close()
+        self.stream = self._streams.open([replace(share, batch_size=portion_rows)], 1)
+        return self.stream
+
+    def _portions(self, share: Share, portion_rows: int, stream: Stream) -> Iterator[Portion]:
+        """Read the portions, smaller ones if the share's long texts are side by side."""
         while True:
             try:
-                for found in self._portions(part, portion_rows, begin):
-                    begin += len(found.texts)
+                for batch in stream:
+                    found = self._portion(share, batch)
+                    share = replace(share, skipped_rows=share.skipped_rows + len(found.texts))
                     yield found
             except NullValueError as error:
                 # A text is read for its tokens, which no mask goes with.
@@ -70,40 +90,33 @@ class TextReader:
                 if portion_rows == 1:
                     raise
                 portion_rows = max(1, portion_rows // _FEWER)
+                stream = self._opened(share, portion_rows)
             else:
                 return
 
-    def _portions(self, part: slice, portion_rows: int, begin: int) -> Iterator[Portion]:
-        """Read the texts of a part from a row on."""
-        num_rows = np.zeros_like(self.manifest.row_group_num_rows)
-        num_rows[part] = self.manifest.row_group_num_rows[part]
-        row_groups = np.flatnonzero(num_rows)
-        ends = np.cumsum(num_rows[row_groups])
-        plan = EpochPlan(num_rows, PlanOptions(batch_size=portion_rows))
-        num_read = 0
-        with closing(self._streams.open([plan.share(0)], 1)) as stream:
-            for batch in stream:
-                columns = [batch[field.name] for field in self._fields]
-                end = num_read + len(columns[0])
-                columns = [column[max(begin - num_read, 0) :] for column in columns]
-                num_read = end
-                if end <= begin:
-                    continue
-                is_within = (ends > begin) & (ends - num_rows[row_groups] < end)
-                parts, first = [], begin
-                for last in ends[is_within].tolist():
-                    parts.append((min(last, end) - first, last <= end))
-                    first = last
-                place_of = partial(self._place_of, row_groups, ends, begin)
-                pairs = zip(self._fields, columns, strict=True)
-                texts = [self._texts(*pair, place_of) for pair in pairs]
-                yield Portion(_joined(texts, place_of), parts, place_of)
-                begin = end
+    def _portion(self, share: Share, batch: Batch) -> Portion:
+        """Return the texts that follow the skipped rows of a share."""
+        ranges, claims = share.order, share.claims
+        if claims is not None:
+            ranges = ranges.pick(np.array(claims.taken, dtype=np.intp))
+        ranges = ranges.pick(ranges.num_rows > 0)
+        columns = [batch[field.name] for field in self._fields]
+        begin = first = share.skipped_rows
+        end = begin + len(columns[0])
+        is_within = (ranges.ends > begin) & (ranges.ends - ranges.num_rows < end)
+        parts = []
+        for last in ranges.ends[is_within].tolist():
+            parts.append((min(last, end) - first, last <= end))
+            first = last
+        place_of = partial(self._place_of, ranges, begin)
+        pairs = zip(self._fields, columns, strict=True)
+        texts = [self._texts(*pair, place_of) for pair in pairs]
+        return Portion(_joined(texts, place_of), parts, place_of)
 
-    def _place_of(self, row_groups: _Numbers, ends: _Numbers, begin: int, row: int) -> str:
-        at = int(np.searchsorted(ends, begin + row, side="right"))
-        first = int(ends[at - 1]) if at else 0
-        return self.manifest.place_of(int(row_groups[at]), begin + row - first)
+    def _place_of(self, ranges: Ranges, begin: int, row: int) -> str:
+        at = int(np.searchsorted(ranges.ends, begin + row, side="right"))
+        first = int(ranges.ends[at - 1]) if at else 0
+        return self.manifest.place_of(int(ranges.row_group[at]), begin + row - first)
 
     def _texts(self, field: Field, column: Jagged, place_of: Callable[[int], str]) -> list[Any]:
         try:

@@ -9,7 +9,7 @@ import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -28,6 +28,46 @@ _POLL_SECONDS, _LOG_SECONDS, _WARN_SECONDS = 0.05, 5.0, 60.0
 # Portions that are tokenised or wait for it while others are read and written.
 _PORTIONS_AHEAD = 2
 _logger = logging.getLogger("torchparquet")
+
+
+def encoded(
+    tokenizer: Tokenizer, portions: Iterator[Portion]
+) -> Generator[tuple[pa.RecordBatch, Portion], None, None]:
+    """Tokenise portions on a thread, while the caller reads others and works with the tokens."""
+    waiting: deque[tuple[Future[pa.RecordBatch], Portion]] = deque()
+
+    def taken() -> tuple[pa.RecordBatch, Portion]:
+        future, portion = waiting.popleft()
+        try:
+            return future.result(), portion
+        except Exception as error:
+            for other, _ in waiting:
+                other.cancel()
+            place = thread.submit(_place_of_failure, tokenizer, portion).result()
+            error.add_note(f"while it was tokenised: {place}")
+            raise
+
+    with ThreadPoolExecutor(1, "torchparquet-tokenizer") as thread:
+        try:
+            for portion in portions:
+                waiting.append((thread.submit(tokenizer.encode, portion.texts), portion))
+                if len(waiting) > _PORTIONS_AHEAD:
+                    yield taken()
+            while waiting:
+                yield taken()
+        finally:
+            for future, _ in waiting:
+                future.cancel()
+
+
+def _place_of_failure(tokenizer: Tokenizer, portion: Portion) -> str:
+    """Return where the first text is that fails alone; else where the first one is."""
+    for row, text in enumerate(portion.texts):
+        try:
+            tokenizer.encode([text])
+        except Exception:  # what a user's function raises
+            return portion.place_of(row)
+    return f"{portion.place_of(0)}, and the texts after it"
 
 
 class TokenWriter:
@@ -65,63 +105,30 @@ class TokenWriter:
             pq.ParquetWriter(to, schema := self._tokenizer.schema, **options) as writer,
         ):
             row_group = _RowGroup(unfinished, schema)
-            for tokens, ends in self._encoded(part):
+            portions = self._reader.portions(self._reader.of_part(part))
+            for tokens, portion in encoded(self._tokenizer, portions):
+                self._log(part, len(tokens), len(tokens[0].values))
                 first = 0
-                for num_rows, is_end in ends:
+                for num_rows, is_end in portion.parts:
                     row_group.add(tokens.slice(first, num_rows))
                     first += num_rows
                     held(row_group.held_bytes)
                     if is_end:
                         row_group.write(writer)
 
-    def _encoded(self, part: slice) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, bool]]]]:
-        """Tokenise portions on a thread, while this one decodes and writes others."""
-        manifest = self._reader.manifest
-        file = int(manifest.row_group_file[part.start])
-        waiting: deque[tuple[Future[pa.RecordBatch], Portion]] = deque()
+    def close(self) -> None:
+        """Join the threads that read."""
+        self._reader.close()
 
-        def taken() -> tuple[pa.RecordBatch, list[tuple[int, bool]]]:
-            future, texts = waiting.popleft()
-            try:
-                tokens = future.result()
-            except Exception as error:
-                for other, _ in waiting:
-                    other.cancel()
-                place = thread.submit(self._place_of_failure, texts).result()
-                error.add_note(f"while it was tokenised: {place or manifest.files[file]}")
-                raise
-            self._log(file, len(tokens), len(tokens[0].values))
-            return tokens, texts.parts
-
-        with ThreadPoolExecutor(1, "torchparquet-tokenizer") as thread:
-            try:
-                for texts in self._reader.portions(part):
-                    waiting.append((thread.submit(self._tokenizer.encode, texts.texts), texts))
-                    if len(waiting) > _PORTIONS_AHEAD:
-                        yield taken()
-                while waiting:
-                    yield taken()
-            finally:
-                for future, _ in waiting:
-                    future.cancel()
-
-    def _place_of_failure(self, portion: Portion) -> str:
-        """Return where the first text is that fails alone."""
-        for row, text in enumerate(portion.texts):
-            try:
-                self._tokenizer.encode([text])
-            except Exception:  # what a user's function raises
-                return portion.place_of(row)
-        return ""
-
-    def _log(self, file: int, num_texts: int, num_tokens: int) -> None:
+    def _log(self, part: slice, num_texts: int, num_tokens: int) -> None:
         self._num_texts += num_texts
         self._num_tokens += num_tokens
         now = time.monotonic()
         if now - self._logged < _LOG_SECONDS:
             return
         self._logged = now
-        files = self._reader.manifest.files
+        manifest = self._reader.manifest
+        files, file = manifest.files, int(manifest.row_group_file[part.start])
         _logger.info(
             "tokenising file %d of %d: %s; %s texts, %s tokens, %s tokens/s by this process",
             *(file + 1, len(files), files[file], f"{self._num_texts:,}"),

@@ -12,17 +12,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
+from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.files.cache_file import distrust_of
 from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.footers.decryption import FileKeys
-from torchparquet._impl.files.manifest import Manifest
+from torchparquet._impl.files.manifest import Manifest, PackedRows
 from torchparquet._impl.files.places import HIDDEN
 from torchparquet._impl.files.remote.urls import checked_path, is_remote_url, without_credentials
+from torchparquet._impl.plan.claims import MOST_UNITS
+from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet._impl.text.text_reading import TextReader, checked_text
+from torchparquet._impl.text.text_streams import TextOpener
 from torchparquet._impl.text.token_files import TokenWriter, written
 from torchparquet._impl.text.tokenizer import Tokenizer, tokenizer_of
 from torchparquet.column import Column
@@ -44,19 +49,64 @@ class TokenSource:
     columns: dict[str, Column]  # of the batch
     origin: tuple[str, str]  # see `Manifest.origin`
     row_group_num_rows: list[int]
+    on_the_way: TextSource | None = None
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """Texts that are tokenised while they are read."""
+
+    rows: StreamOpener
+    tokenizer: Tokenizer
+    manifest: Manifest  # of sequences that nobody has counted; its rows are texts
+
+    @classmethod
+    def of(cls, rows: StreamOpener, tokenizer: Tokenizer, told: str) -> TextSource:
+        """Return those of row groups that have texts; `told` is what their tokens depend on."""
+        texts = rows.manifest.keep(rows.manifest.row_group_num_rows > 0)
+        unknown = np.zeros(0, np.int64)
+        packed = PackedRows("sequence", told, unknown, unknown, unknown, unknown)
+        manifest = replace(texts, packed=packed)
+        manifest = replace(manifest, fingerprint=manifest.digest())
+        return cls(replace(rows, manifest=texts), tokenizer, manifest)
+
+    @property
+    def planned(self) -> Manifest:
+        """The manifest as plans need it: row groups of more sequences than any has."""
+        most = np.full(self.manifest.num_row_groups, MOST_UNITS)
+        return replace(self.manifest, row_group_num_rows=most)
+
+    def opener(
+        self, fields: tuple[Field, ...], plan: PlanOptions, like: StreamOpener
+    ) -> TextOpener:
+        """Return what opens streams of the packed fields, on the device of other streams."""
+        assert plan.batch_size is not None  # noqa: S101
+        return TextOpener(
+            rows=replace(self.rows, device=like.device),
+            manifest=self.manifest,
+            pins_for_device=like.options.pin_memory is not False,
+            tokenizer=self.tokenizer,
+            packed=fields,
+            batch_size=plan.batch_size,
+            drop_last=plan.drop_last,
+        )
 
 
 def tokenized(
     manifest: Manifest,
-    columns: ColumnsArgument,
-    nulls: NullsArgument,
-    pack: Pack,
+    asked: tuple[ColumnsArgument, NullsArgument, Pack],
     reading: ReadOptions,
     keys: FileKeys | None,
     folder: str | os.PathLike[str] | None,
     paths: SourceArgument,
+    *,
+    needs_counts: bool,
 ) -> TokenSource:
-    """Return token files of the selected rows; make those that are not there yet."""
+    """Return token files of the selected rows; make those that are not there yet.
+
+    Without a folder, and where no counts are needed, the only file shows how tokens look.
+    """
+    columns, nulls, pack = asked
     path = None if folder is None else _checked_folder(folder, manifest, keys, paths)
     fields = resolve_columns(columns, manifest, nulls, pack)
     tokenizer = tokenizer_of(
@@ -69,6 +119,13 @@ def tokenized(
     streams = StreamOpener(manifest, checked, replace(reading, pin_memory=False), keys=keys)
     identities = "".join(replace(field, name="").identity for field in fields)
     told = json.dumps([_FORMAT, tokenizer.key, identities])
+    origin = told + manifest.fingerprint, told + manifest.content_fingerprint
+    if path is None and not needs_counts:
+        empty = pa.BufferOutputStream()
+        one_row = [pa.array([[]], field.type) for field in tokenizer.schema]
+        pq.write_table(pa.table(one_row, tokenizer.schema), empty, store_schema=False)
+        texts = TextSource.of(streams, tokenizer, told)
+        return TokenSource([empty.getvalue()], *_packed_tokens(pack, tokenizer), origin, [1], texts)
     writer = TokenWriter(TextReader(streams), tokenizer)
     parts = _parts(manifest)
     try:
@@ -84,12 +141,13 @@ def tokenized(
             key = _Key(told, [field.sources[0] for field in fields])
             files = _in_folder(manifest, parts, writer, path, key)
     finally:
+        writer.close()
         streams.forget()
     num_rows = manifest.row_group_num_rows
     return TokenSource(
         files,
         *_packed_tokens(pack, tokenizer),
-        (told + manifest.fingerprint, told + manifest.content_fingerprint),
+        origin,
         num_rows[num_rows > 0].tolist(),
     )
 
