@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures.texts import END, hugging_face, write_texts
-from torchparquet import ByLength, Order, Pack, ParquetDataset
+from torchparquet import ByLength, Order, Pack, ParquetDataset, Shuffle
 from torchparquet.cli import main
 
 
@@ -185,6 +185,26 @@ def test_a_global_shuffle_has_the_bytes_of_its_rows(report_of: Any, data: Any) -
     assert report["decoded_bytes"] == 3000 * values // 50
     assert report["mixing"] is None
     assert ParquetDataset(data, batch_size=50).decoded_bytes is None
+
+
+@pytest.mark.parametrize("first", ["global", "windows"])
+def test_the_first_epoch_of_a_global_shuffle_is_planned(
+    report_of: Any, data: Any, first: Any
+) -> None:
+    words = f"--global --global-first {first} --even drop --world-size 2 --batch-size 10"
+    report = report_of("plan", data, *words.split())
+    shuffle = Shuffle("global", first)
+    dataset = ParquetDataset(
+        data, batch_size=10, shuffle=shuffle, even="drop", rank=0, world_size=2
+    )
+    assert report["first"] == first
+    assert report["ranks"][0]["steps"] == len(dataset)
+    # Blocks as large as a window of 8 row groups are dealt whole: 2,000 rows and 1,000.
+    assert (len(dataset) == 100) == (first == "windows")
+
+
+def test_the_first_epoch_needs_a_global_shuffle(error_of: Any, data: Any) -> None:
+    assert "needs --global" in error_of("plan", data, "--global-first", "windows", code=2)
 
 
 def test_workers_add_up_to_their_rank(report_of: Any, data: Any) -> None:

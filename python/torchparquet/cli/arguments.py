@@ -20,7 +20,7 @@ from torchparquet._impl.reading.read_options import parse_size
 from torchparquet.cli.columns import readable_columns
 from torchparquet.cli.screen import checked_plot, make_console
 from torchparquet.dataset import ParquetDataset
-from torchparquet.options import Balanced, ByLength, Order, Pack, Unique, Weights, Window
+from torchparquet.options import Balanced, ByLength, Order, Pack, Shuffle, Unique, Weights, Window
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -98,8 +98,11 @@ class Data:
         if balanced:
             sample = Balanced(balanced, dict(parts["balanced"]["proportion"]), length)
         unique = order.pop("unique")
+        first = order.pop("global_first")
         if order.pop("is_global"):
-            order["shuffle"] = "global"
+            order["shuffle"] = Shuffle("global", first)
+        elif _is_given("global_first"):
+            raise click.UsageError("--global-first needs --global")
         columns = None if packed else list(self.columns) or readable_columns(self.manifest())
         return ParquetDataset(
             self.paths,
@@ -247,6 +250,12 @@ _DATASET_OPTIONS = (
     ),
     click.option(
         "--global", "is_global", is_flag=True, help='Permute all rows, as shuffle="global" does.'
+    ),
+    option(
+        "--global-first",
+        type=click.Choice(["global", "windows"]),
+        default="global",
+        help="Order of epoch 0 of --global: windows reads it while the rows are stored.",
     ),
     click.option(
         "--cache-dir", metavar="DIR", help="The folder that keeps the decoded rows of --global."

@@ -59,9 +59,11 @@ def _show(console: Console, report: dict[str, Any]) -> None:
         more = len(all_ranks) - _MAX_TABLE_RANKS
         console.print(f"and {counted(more, 'more rank')}, which --json lists")
     if "decoded_bytes" in report:
+        is_beside = report["first"] == "windows"
+        when = "beside epoch 0, which is by windows" if is_beside else "before the first batch"
         console.print(
-            "\nmixing: all rows are permuted together. Decoded rows, kept by one pass before the "
-            f"first batch: {size(report['decoded_bytes'])}"
+            "\nmixing: all rows are permuted together. Decoded rows, kept by one pass "
+            f"{when}: {size(report['decoded_bytes'])}"
         )
     mixing = report["mixing"]
     if mixing is None:
@@ -100,6 +102,7 @@ def command(
     The command also shows how well rows are mixed. It reads footers only, and the lengths of lists
     that are packed or batched by length.
     """
+    first = order["global_first"]
     dataset = data.dataset(world_size, **order)
     manifest, plan = dataset.manifest, dataset.plan(order["epoch"], num_workers)
     options, packed = plan.options, manifest.packed
@@ -114,7 +117,7 @@ def command(
         "mixing": _mixing(plan.share(0), manifest.row_group_num_rows),
     }
     if dataset.decoded_bytes is not None:
-        report["decoded_bytes"] = dataset.decoded_bytes
+        report |= {"decoded_bytes": dataset.decoded_bytes, "first": first}
     if packed is not None:
         if packed.unit == "batch":
             report["batch_size"] = order["batch_size"] if order["unique"] else None
