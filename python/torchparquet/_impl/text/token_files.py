@@ -33,24 +33,35 @@ _logger = logging.getLogger("torchparquet")
 def encoded(
     tokenizer: Tokenizer, portions: Iterator[Portion]
 ) -> Generator[tuple[pa.RecordBatch, Portion], None, None]:
-    """Tokenise portions on a thread, while the caller reads others and works with the tokens."""
-    waiting: deque[tuple[Future[pa.RecordBatch], Portion]] = deque()
+    """Tokenise portions, while the caller reads others and works with the tokens.
+
+    The threads of a tokenizer of Hugging Face go on with a portion while the lists of ints that it
+    has made of the last one become arrays, which takes one thread 40 ns a token.
+    """
+    waiting: deque[tuple[Future[Future[pa.RecordBatch]], Portion]] = deque()
+
+    def made(portion: Portion) -> Future[pa.RecordBatch]:
+        # What the library makes takes 100 bytes a token or more, so nobody else holds it.
+        return converts.submit(tokenizer.tokens, tokenizer.make(portion.texts))
 
     def taken() -> tuple[pa.RecordBatch, Portion]:
         future, portion = waiting.popleft()
         try:
-            return future.result(), portion
+            return future.result().result(), portion
         except Exception as error:
             for other, _ in waiting:
                 other.cancel()
-            place = thread.submit(_place_of_failure, tokenizer, portion).result()
+            place = makes.submit(_place_of_failure, tokenizer, portion).result()
             error.add_note(f"while it was tokenised: {place}")
             raise
 
-    with ThreadPoolExecutor(1, "torchparquet-tokenizer") as thread:
+    with (
+        ThreadPoolExecutor(1, "torchparquet-tokens") as converts,
+        ThreadPoolExecutor(1, "torchparquet-tokenizer") as makes,
+    ):
         try:
             for portion in portions:
-                waiting.append((thread.submit(tokenizer.encode, portion.texts), portion))
+                waiting.append((makes.submit(made, portion), portion))
                 if len(waiting) > _PORTIONS_AHEAD:
                     yield taken()
             while waiting:
@@ -64,7 +75,7 @@ def _place_of_failure(tokenizer: Tokenizer, portion: Portion) -> str:
     """Return where the first text is that fails alone; else where the first one is."""
     for row, text in enumerate(portion.texts):
         try:
-            tokenizer.encode([text])
+            tokenizer.tokens(tokenizer.make([text]))
         except Exception:  # what a user's function raises
             return portion.place_of(row)
     return f"{portion.place_of(0)}, and the texts after it"

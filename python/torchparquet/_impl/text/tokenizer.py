@@ -32,7 +32,10 @@ _TAKEN = (
 
 
 class Tokenizer(ABC):
-    """Makes tokens of texts, or of conversations. One thread calls it at a time."""
+    """Makes tokens of texts, or of conversations.
+
+    One thread at a time calls `make`; another one may call `tokens` meanwhile.
+    """
 
     schema = TOKENS
 
@@ -46,11 +49,15 @@ class Tokenizer(ABC):
         """Return the number of a token; None if it is unknown."""
 
     @abstractmethod
-    def encode(self, texts: list[Any]) -> pa.RecordBatch:
-        """Return the tokens of each text, with `schema`.
+    def make(self, texts: list[Any]) -> Any:
+        """Return what the library makes of each text.
 
         A conversation is a list of dicts with the role and the content of a message.
         """
+
+    @abstractmethod
+    def tokens(self, made: Any) -> pa.RecordBatch:
+        """Return the tokens of each text, with `schema`, of what `make` has returned."""
 
 
 def tokenizer_of(
@@ -174,8 +181,10 @@ class _HuggingFace(Tokenizer):
         found: int | None = self._tokenizer.token_to_id(token)
         return found
 
-    def encode(self, texts: list[Any]) -> pa.RecordBatch:
-        made = self._tokenizer.encode_batch_fast(texts, add_special_tokens=self._add)
+    def make(self, texts: list[Any]) -> Any:
+        return self._tokenizer.encode_batch_fast(texts, add_special_tokens=self._add)
+
+    def tokens(self, made: Any) -> pa.RecordBatch:
         return _tokens(_joined([array("i", one.ids) for one in made]))
 
 
@@ -208,7 +217,7 @@ class _Chat(Tokenizer):
     def number_of(self, token: str) -> int | None:
         return self._tokens.number_of(token)
 
-    def encode(self, texts: list[Any]) -> pa.RecordBatch:
+    def make(self, texts: list[Any]) -> Any:
         # The tokenizer refuses a conversation without messages: it has no tokens.
         made: list[tuple[Any, Any]] = [((), ())] * len(texts)
         full = [row for row, messages in enumerate(texts) if messages]
@@ -221,6 +230,9 @@ class _Chat(Tokenizer):
             pairs = zip(found["input_ids"], found["assistant_masks"], strict=True)
             for row, pair in zip(full, pairs, strict=True):
                 made[row] = pair
+        return made
+
+    def tokens(self, made: Any) -> pa.RecordBatch:
         return _with_loss(made)
 
 
@@ -245,12 +257,14 @@ class _Tiktoken(Tokenizer):
             return None
         return found
 
-    def encode(self, texts: list[Any]) -> pa.RecordBatch:
+    def make(self, texts: list[Any]) -> Any:
         def tokens_of(text: str) -> Any:
             return self._encoding.encode_to_numpy(text, disallowed_special=())
 
         with ThreadPoolExecutor(self._num_threads) as threads:
-            made = list(threads.map(tokens_of, texts))
+            return list(threads.map(tokens_of, texts))
+
+    def tokens(self, made: Any) -> pa.RecordBatch:
         return _tokens(_joined(made))
 
 
@@ -277,16 +291,16 @@ class _Function(Tokenizer):
             f"separator must be a number where the tokenizer is a function; got {token!r}"
         )
 
-    def encode(self, texts: list[Any]) -> pa.RecordBatch:
+    def make(self, texts: list[Any]) -> Any:
         made = list(self._function(texts))
         if len(made) != len(texts):
             raise ValueError(
                 "the tokenizer must return a list of tokens for each text; it was given "
                 f"{len(texts)} texts and returned {len(made)} lists"
             )
-        return self._checked(made)
+        return made
 
-    def _checked(self, made: list[Any]) -> pa.RecordBatch:
+    def tokens(self, made: Any) -> pa.RecordBatch:
         return _tokens(_of_ints(made))
 
 
@@ -295,7 +309,7 @@ class _ChatFunction(_Function):
 
     schema = CHAT_TOKENS
 
-    def _checked(self, made: list[Any]) -> pa.RecordBatch:
+    def tokens(self, made: Any) -> pa.RecordBatch:
         return _with_loss(made)
 
 
