@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 # Footers that are read again to find other columns with nulls.
 _MOST_FILES, _MOST_REMOTE_FILES = 32, 4
-MASK_WAY = ', nulls="mask" adds masks'
 
 
 def with_way_out(
@@ -56,7 +55,7 @@ def _way_out(source: str, column: Field, refusing: Sequence[Field]) -> str:
         if column.width is not None:
             own = f"Column([...], nulls={{{_quoted(source)}: {value}}})"
         ways = [own, *ways] if values else [own]
-    mask = "" if column.pack is not None or column.keyed else MASK_WAY
+    mask = ', nulls="mask" adds masks' if column.takes_mask else ""
     return f"{' and '.join(ways)} gives each null a value{mask}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,9 +16,7 @@ from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
-from torchparquet._impl.reading.null_values import MASK_WAY
 from torchparquet._impl.reading.streams import StreamOpener
-from torchparquet.errors import NullValueError
 from torchparquet.jagged import Jagged
 
 # For each thread of the tokenizer, so that all have some documents; a few portions are in memory.
@@ -63,9 +62,6 @@ class TextReader:
                 for found in self._portions(part, portion_rows, begin):
                     begin += len(found.texts)
                     yield found
-            except NullValueError as error:
-                # A text is read for its tokens, which no mask goes with.
-                raise NullValueError(str(error).replace(MASK_WAY, "")) from None
             except MemoryError:
                 if portion_rows == 1:
                     raise
@@ -154,4 +150,4 @@ def checked_text(field: Field, chat: bool) -> Field:
         raise ValueError(
             f'nulls="mask" does not go with pack; {field.name!r} takes "empty" or "error"'
         )
-    return field
+    return replace(field, takes_mask=False)
