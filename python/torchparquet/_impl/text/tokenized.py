@@ -75,11 +75,12 @@ def tokenized(
         if path is None:
             files = _in_memory(parts, writer, reading)
         else:
-            path.mkdir(0o775, parents=True, exist_ok=True)
+            # Nobody else reads texts that may be private, unless the user made the folder.
+            path.mkdir(0o700, parents=True, exist_ok=True)
             if distrust := distrust_of(path.stat()):
                 raise ValueError(
-                    "token_cache must be a folder that no other user can change, and is not, "
-                    f"{distrust}; run 'chmod o-w' on your own, or name another: {str(path)!r}"
+                    f"token_cache names a folder that is not trusted, {distrust}; run 'chmod o-w' "
+                    f"on your own, or name another: {str(path)!r}"
                 )
             key = _Key(told, [field.sources[0] for field in fields])
             files = _in_folder(manifest, parts, writer, path, key)
