@@ -32,7 +32,7 @@ from torchparquet import (
 
 # An epoch of few rows may have no step.
 pytestmark = pytest.mark.filterwarnings("ignore:this epoch has no step")
-CASES = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+CASES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 MANY_CASES = settings(CASES, max_examples=1000)
 
 

@@ -208,7 +208,7 @@ GROWING_WORLD: Any = (
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @example(GROWING_WORLD)
 @given(WORLD_CASE)
 @pytest.mark.filterwarnings("ignore:one (row|batch), of length", "ignore:this epoch has no step")
