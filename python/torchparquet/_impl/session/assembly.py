@@ -47,7 +47,6 @@ from torchparquet._impl.sequences.length_pass import LengthPass, pack_rows
 from torchparquet._impl.sequences.row_costs import cost_rows
 from torchparquet._impl.session.planner import EpochPlanner
 from torchparquet._impl.tables.sources import table_source
-from torchparquet._impl.text.tokenized import tokenized
 from torchparquet.errors import FileChangedError
 from torchparquet.options import (
     Ahead,
@@ -227,6 +226,9 @@ class Source:
         columns, nulls, pack = asked
         if not isinstance(pack, Pack) or pack.tokenizer is None:
             return self, manifest, asked
+        # Imported here: it imports pyarrow's module of Parquet, which takes a while.
+        from torchparquet._impl.text.tokenized import tokenized
+
         storage, folder = self.storage, pack.token_cache
         if folder is None and storage.cache_dir is not None:
             folder = f"{os.fspath(storage.cache_dir)}.tokens"
