@@ -18,8 +18,8 @@ from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW, WindowMemor
 from torchparquet._impl.sampling.global_streams import GlobalOpener
 from torchparquet._impl.sampling.policies import Policies, Sampling
 from torchparquet._impl.sampling.policy import GlobalOrder, Policy, RowOrder
-from torchparquet._impl.sampling.row_store import RowStore
 from torchparquet._impl.sampling.row_values import RowValues
+from torchparquet._impl.sampling.store.row_store import RowStore
 from torchparquet._impl.sampling.streams import SampledOpener
 from torchparquet._impl.sampling.window_streams import WindowOpener, check_windowed
 from torchparquet._impl.sampling.windows import Windows
