@@ -74,7 +74,7 @@ class Field:
         transforms: For each source what its values go through; empty if none is transformed.
         hashes_texts: For each of them True if it has strings, which a hash then takes.
         weighs: The name of the `KeyedJagged` whose weights these are. No tensor has their own.
-        takes_mask: False if the values go to what has no masks, such as a `Pack` or a tokenizer.
+        takes_mask: False if nothing tells of nulls: in a `Pack`, a tokenizer or a `KeyedJagged`.
         window: T if a sample has the values of a window of rows.
     """
 
