@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import shutil
 import signal
@@ -20,6 +21,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A forked worker must not finalize the garbage of other tests: loaders would message the workers of
 # the parent, and databases would wait for threads that do not exist.
 os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
+
+# What processes of the tests need is imported once, by the server that forks them.
+multiprocessing.set_forkserver_preload(["torchparquet", "pyarrow.parquet", "torch.utils.data"])
 
 # Workers of the suite have a core each: threads of torch would wait for those of other workers.
 torch.set_num_threads(1)

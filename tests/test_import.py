@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shutil
 import sys
@@ -19,6 +20,7 @@ import pytest
 from pyarrow import parquet
 
 import torchparquet
+from tests.fixtures.forked_programs import ran
 from tests.fixtures.shape_files import shape_files
 from tests.fixtures.tree import ROOT, completed
 from torchparquet._impl import _core, bridge, native
@@ -98,7 +100,7 @@ def test_no_pyarrow_is_refused(monkeypatch: Any) -> None:
 
 
 def test_the_first_data_set_checks_the_pyarrow() -> None:
-    result = run(
+    result = ran(
         """
         import pyarrow, torchparquet
         import types
@@ -137,29 +139,38 @@ def copy_of_the_package(folder: Path) -> Path:
     return shutil.copytree(package, folder / "torchparquet")
 
 
-def import_error_of(path: Path) -> str:
-    """Return the error of an import where `path` comes first."""
+def import_errors_of(*paths: Path) -> list[str]:
+    """Return the errors of imports, in turn, where each of the paths comes first."""
     result = run(
         f"""
-        import sys
-        sys.path.insert(0, {str(path)!r})
-        try:
-            import torchparquet._impl.native
-            torchparquet._impl.native.load_bridge()
-        except ImportError as error:
-            print(error)
+        import json, sys
+        errors = []
+        for path in {list(map(str, paths))!r}:
+            sys.path.insert(0, path)
+            for name in [name for name in sys.modules if name.startswith("torchparquet")]:
+                del sys.modules[name]
+            try:
+                import torchparquet._impl.native
+                torchparquet._impl.native.load_bridge()
+            except ImportError as error:
+                errors.append(str(error))
+        print(json.dumps(errors))
         """
     )
     assert result.returncode == 0, result.stderr
-    return result.stdout
+    errors: list[str] = json.loads(result.stdout)
+    return errors
 
 
-def test_an_installation_without_bridges_says_how_to_build_one(tmp_path: Path) -> None:
-    for library in copy_of_the_package(tmp_path).glob("_impl/_arrow_*.so"):
+def test_an_installation_without_its_libraries_says_how_to_build_them(tmp_path: Path) -> None:
+    without_extension, without_bridges = tmp_path / "a", tmp_path / "b"
+    (copy_of_the_package(without_extension) / "_impl" / Path(_core.__file__).name).unlink()
+    for library in copy_of_the_package(without_bridges).glob("_impl/_arrow_*.so"):
         library.unlink()
-    text = import_error_of(tmp_path)
-    assert f"does not fit pyarrow {pyarrow.__version__}, which is installed; build it" in text
-    assert "in a checkout, by: pip install" in text
+    extension, bridges = import_errors_of(without_extension, without_bridges)
+    assert "its extension _core is missing" in extension
+    assert f"does not fit pyarrow {pyarrow.__version__}, which is installed; build it" in bridges
+    assert "in a checkout, by: pip install" in bridges
 
 
 @pytest.mark.long
@@ -168,16 +179,10 @@ def test_an_installation_with_a_torn_bridge_says_so(tmp_path: Path, num_bytes: i
     package = copy_of_the_package(tmp_path)
     torn = package / "_impl" / bridge.find_bridge().name
     torn.write_bytes(torn.read_bytes()[:num_bytes])
-    text = import_error_of(tmp_path)
+    (text,) = import_errors_of(tmp_path)
     assert "the bridge to Arrow cannot be loaded" in text
     assert str(torn) in text
     assert "pip install --force-reinstall --no-deps ." in text
-
-
-def test_an_installation_without_its_extension_says_so(tmp_path: Path) -> None:
-    package = copy_of_the_package(tmp_path)
-    (package / "_impl" / Path(_core.__file__).name).unlink()
-    assert "its extension _core is missing" in import_error_of(tmp_path)
 
 
 @pytest.mark.long

@@ -45,14 +45,13 @@ from torchparquet._impl.session.assembly import (
     Asked,
     Source,
     check_together,
-    make_planner,
     permutation_of_all,
     transforms_of,
-    window_of_row_groups,
 )
 from torchparquet._impl.session.dataset_session import DatasetSession
 from torchparquet._impl.session.iteration import Iteration, SkippingIteration
 from torchparquet._impl.session.rank_check import RankCheck
+from torchparquet._impl.session.samples import make_planner, sampled, window_of_row_groups
 from torchparquet._impl.session.state import OtherData
 from torchparquet._impl.text.text_streams import TextOpener
 from torchparquet.options import (
@@ -349,7 +348,7 @@ class ParquetDataset(SessionDataset[Batch]):
         )
         sampling = pack if isinstance(pack, Window) else sample or unique or of_all_rows
         if sampling is not None:
-            streams, plan = source.sampled(row_streams, plan, window, sampling, membership)
+            streams, plan = sampled(source, row_streams, plan, window, sampling, membership)
             samples, window = streams.manifest, None
         pins_for_device = pin_memory is not False
         if by_length is not None and by_length.cost is not None:

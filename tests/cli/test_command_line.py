@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.fixtures.encrypted_files import LAYOUTS, write_encrypted
+from tests.fixtures.forked_programs import ran
 from tests.fixtures.parquet_files import id_files
 from tests.fixtures.tree import completed
 from torchparquet import __version__
@@ -100,7 +101,7 @@ sys.modules[{package!r}] = None
 sys.argv = ["torchparquet", "--version"]
 runpy.run_module("torchparquet", run_name="__main__")
 """
-    done = completed("-c", program)
+    done = ran(program)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "torchparquet: error: the command line needs packages that are not installed: "

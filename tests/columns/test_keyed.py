@@ -133,7 +133,7 @@ def path(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_rows_of_every_layout(tmp_path: Path, table: pa.Table, layout: str, weighted: bool) -> None:
     path = write(tmp_path / "a.parquet", table, row_group_size=130, **LAYOUTS[layout])
     columns = {"id": "id", "sparse": SPARSE if weighted else Column(KEYS, dtype="int64")}
-    for batch_size in (1, 60, 130, 499, None):
+    for batch_size in (1, 60, None):
         batches = batches_of(path, columns, batch_size=batch_size)
         assert rows_in(batches, table, weighted) == list(range(NUM_ROWS))
 
@@ -272,8 +272,11 @@ def test_nulls(tmp_path: Path) -> None:
     rows_are_empty = {"n": [[5], [], [6]], "s": [[7], [], [9]]}
     for nulls in (None, "empty"):
         assert lists_with(path, ["n", "s"], nulls) == rows_are_empty
-        with pytest.raises(NullValueError, match=r"column 'l' of 'k' has a null .*row 0 of"):
+        with pytest.raises(
+            NullValueError, match=r"column 'l' of 'k' has a null .*row 0 of"
+        ) as refused:
             lists_with(path, ["n", "l"], nulls)
+        assert "mask" not in str(refused.value)
     filled = {"l": [[1, -1], [], [2]], "n": [[5], [], [6]], "s": [[7], [-1], [9]]}
     assert lists_with(path, ["l", "n", "s"], -1) == filled
     for source in ("n", "s"):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.fixtures.forked_programs import ran
 from tests.fixtures.parquet_files import (
     CODECS,
     FALLBACK,
@@ -27,7 +28,6 @@ from tests.fixtures.parquet_files import (
     write,
 )
 from tests.fixtures.thrift_bytes import PLAIN, RLE_DICTIONARY, pages
-from tests.fixtures.tree import completed
 from tests.oracles.arrow_leaves import assert_table_reads_as
 from torchparquet import Column
 
@@ -181,7 +181,7 @@ print(sum(int((batch["x"] * (i + 1)).sum()) for i, batch in enumerate(batches)))
 print("/deflate/_deflate" in Path("/proc/self/maps").read_text())
 """
     expected = int((values.reshape(-1, 1000).sum(1) * (np.arange(50) + 1)).sum())
-    done = completed("-c", program)
+    done = ran(program)
     assert done.stdout.split() == [str(expected), str(is_installed)], done.stderr
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import textwrap
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.fixtures.datasets import batch_of, open_alone
+from tests.fixtures.forked_programs import ran
 from tests.fixtures.parquet_files import (
     id_files,
     same_bits,
@@ -40,7 +40,6 @@ from tests.fixtures.thrift_bytes import (
     replaced,
     resized,
 )
-from tests.fixtures.tree import completed
 from torchparquet import CorruptFileError
 
 NUM_ROWS = 2000
@@ -424,5 +423,5 @@ def test_what_is_no_parquet_file_is_not_read_as_far_as_it_says(tmp_path: Path, t
         file.truncate(3 << 30)
         file.seek(-len(tail), os.SEEK_END)
         file.write(tail)
-    done = completed("-c", textwrap.dedent(MUCH_FOR_NOTHING), path)
+    done = ran(MUCH_FOR_NOTHING, path)
     assert str(path) in done.stdout, done.stderr

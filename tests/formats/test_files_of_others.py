@@ -225,7 +225,7 @@ ARRAYS: dict[str, tuple[str, Callable[[int], Any]]] = {
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-@pytest.mark.parametrize("batch_size", [1, 7, 1000])
+@pytest.mark.parametrize("batch_size", [pytest.param(1, marks=pytest.mark.long), 7, 1000])
 def test_null_arrays_by_duckdb(tmp_path: Path, name: str, batch_size: int) -> None:
     """It fills a null up with as many entries as the array is long."""
     path = tmp_path / "a.parquet"

@@ -39,11 +39,15 @@ def parsed(data: bytes) -> Any:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"transform": Ahead(threads=2)}, {"transform": Ahead(processes=1)}],
-    ids=["loop", "threads", "processes"],
+    ("source", "options"),
+    [
+        ("image", {}),
+        ("image.bytes", {}),
+        ("image", {"transform": Ahead(threads=2)}),
+        ("image", {"transform": Ahead(processes=1)}),
+    ],
+    ids=["loop", "bytes", "threads", "processes"],
 )
-@pytest.mark.parametrize("source", ["image", "image.bytes"])
 def test_images_are_decoded(tmp_path: Path, source: str, options: dict[str, Any]) -> None:
     write_images(tmp_path, [png(pixels) for pixels in PIXELS])
     columns: Any = {"pixels": Column(source, decode="image", stack=True), "label": "label"}
@@ -71,10 +75,13 @@ def test_images_of_any_size_and_mode(tmp_path: Path) -> None:
         list(ParquetDataset(tmp_path, batch_size=5, columns=columns))
 
 
-@pytest.mark.mostly_long(every=2)
 @pytest.mark.parametrize(
     "options",
-    [{}, {"transform": Ahead(threads=2)}, {"transform": Ahead(processes=1)}],
+    [
+        {},
+        {"transform": Ahead(threads=2)},
+        pytest.param({"transform": Ahead(processes=1)}, marks=pytest.mark.long),
+    ],
     ids=["loop", "threads", "processes"],
 )
 def test_a_value_that_cannot_be_decoded_is_named(tmp_path: Path, options: dict[str, Any]) -> None:

@@ -149,7 +149,8 @@ COMBINED = [
 ]
 
 
-@pytest.mark.mostly_long(every=12)
+# The number has no divisor in common with those of ways and loops, so all of these come.
+@pytest.mark.mostly_long(every=19)
 @pytest.mark.parametrize(("kind", "ways", "loop"), COMBINED, ids=str)
 def test_the_way_changes_no_batch(data: Path, kind: str, ways: tuple[str, ...], loop: str) -> None:
     if is_refused(kind, loop, *ways):

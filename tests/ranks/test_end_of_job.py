@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from subprocess import CompletedProcess
+
 import pytest
 
+from tests.fixtures.forked_programs import ran
 from tests.fixtures.tree import ROOT, completed
 
+JOB = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
 FAILING = """
 import os, sys
+sys.path.append(sys.argv[3])
 from contextlib import contextmanager
 import torch, torch.distributed as dist
 from job import ending_process_group
@@ -77,11 +82,8 @@ print(num_threads() - before)
 """
 
 
-def threads_left(program: str, *arguments: str) -> int:
-    """Run a program as the only rank, and return how many threads are left at its end."""
-    job = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
-    job |= {"PYTHONPATH": str(ROOT / "examples"), "OMP_NUM_THREADS": "1"}
-    done = completed("-c", program, *arguments, **job)
+def threads_left(done: CompletedProcess[str]) -> int:
+    """Return how many threads were left at the end of a program."""
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 
@@ -92,7 +94,7 @@ def threads_left(program: str, *arguments: str) -> int:
 )
 @pytest.mark.parametrize("group", ["ended", "destroyed"])
 def test_frames_that_hold_the_process_group(group: str, raised_in: str) -> None:
-    left = threads_left(FAILING, group, raised_in)
+    left = threads_left(ran(FAILING, group, raised_in, ROOT / "examples", **JOB))
     # If none stays of a group that is only destroyed, torch joins them, and the advice can go.
     assert left == 0 if group == "ended" else left > 0
 
@@ -101,6 +103,6 @@ def test_frames_that_hold_the_process_group(group: str, raised_in: str) -> None:
     "imported", ["torchparquet", pytest.param("nothing", marks=pytest.mark.long)]
 )
 def test_defaults_of_torch_that_hold_the_process_group(imported: str) -> None:
-    left = threads_left(TRAINING, imported)
+    left = threads_left(completed("-c", TRAINING, imported, **JOB, OMP_NUM_THREADS="1"))
     # If none stays without torchparquet, torch holds no group: that import can go from start.py.
     assert left == 0 if imported == "torchparquet" else left > 0

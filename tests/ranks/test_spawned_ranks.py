@@ -30,7 +30,7 @@ def test_workers_of_a_spawned_rank_read_its_share(tmp_path: Path, method: str) -
     store = dist.HashStore()  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
-        context = get_context("spawn")
+        context = get_context("forkserver")
         found = context.Queue()
         child = context.Process(target=read_as_rank, args=(dataset, 1, method, found))
         child.start()

@@ -56,20 +56,20 @@ def test_shares_and_mesh(data: Any) -> None:
 
 
 def test_a_restart_on_one_store_meets_no_note_of_the_first_start(tmp_path: Path) -> None:
-    """Rank 3 of 4 crashes after 900 steps; torchrun keeps its store, and restarts all ranks."""
+    """Rank 1 of 2 crashes after 900 steps; torchrun keeps its store, and restarts all ranks."""
     data, growing = tmp_path / "data", tmp_path / "growing"
     for folder in (data, growing):
         folder.mkdir()
-    rows = 4 * 920
+    rows = 2 * 920
     write(data, [rows // 4, rows // 4, rows // 2])
     write(growing, ROW_GROUPS)
     run_ranks(
-        4, "tests.ranks.torchrun_restart", *map(str, (data, growing, tmp_path)), max_restarts=1
+        2, "tests.ranks.torchrun_restart", *map(str, (data, growing, tmp_path)), max_restarts=1
     )
-    found = [json.loads((tmp_path / f"1-{rank}.json").read_text()) for rank in range(4)]
+    found = [json.loads((tmp_path / f"1-{rank}.json").read_text()) for rank in range(2)]
     # A shuffled pass goes on where it was, by rank as without a crash.
-    open_whole = opener(str(data), batch_size=1, shuffle=True, row_ids=True, seed=5, world_size=4)
-    for rank in range(4):
+    open_whole = opener(str(data), batch_size=1, shuffle=True, row_ids=True, seed=5, world_size=2)
+    for rank in range(2):
         whole = [int(batch["row.id"]) for batch in open_whole(rank=rank)]
         assert len(whole) == 920
         assert found[rank]["read"] == whole[900:]
@@ -77,4 +77,4 @@ def test_a_restart_on_one_store_meets_no_note_of_the_first_start(tmp_path: Path)
     claimed = [row for of_rank in found for row in of_rank["claimed"]]
     assert sorted(claimed) == list(range(rows))
     # A file that was added meanwhile is found.
-    assert [of_rank["files"] for of_rank in found] == [3] * 4
+    assert [of_rank["files"] for of_rank in found] == [3] * 2

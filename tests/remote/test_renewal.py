@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader
 
-from tests.fixtures.torchrun_jobs import torchrun
+from tests.fixtures.forked_programs import ForkedProgram
 from tests.remote.reading import by_s3, by_s3fs, digests, open_dataset, whole
 from tests.servers.ended_tokens import EndedTokens
 from tests.servers.faults import Fault
@@ -90,7 +90,14 @@ def test_ranks_of_a_node_share_what_one_of_them_is_given(
     tokens: EndedTokens, origin: FaultyOrigin, data: Path, tmp_path: Path
 ) -> None:
     num_rows = ParquetDataset(data / "train", batch_size=1).manifest.num_rows
-    torchrun(2, ["tests.remote.renewing_rank", str(tmp_path), origin.url, str(num_rows)])
+    program = "from tests.remote.renewing_rank import main; main()"
+    ranks = [
+        ForkedProgram(program, tmp_path, origin.url, num_rows, RANK=rank, LOCAL_RANK=rank)
+        for rank in ("0", "1")
+    ]
+    for rank in ranks:
+        _, errors = rank.communicate()
+        assert rank.returncode == 0, errors
     assert 1 < tokens.num_issued <= tokens.num_used_up + 1
 
 

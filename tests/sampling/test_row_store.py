@@ -11,7 +11,6 @@ import resource
 import shutil
 import signal
 import stat
-import subprocess
 import sys
 import threading
 import time
@@ -26,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.fixtures.forked_programs import ForkedProgram
 from torchparquet import ParquetDataset, Shuffle
 
 NUM_ROWS = 16_000
@@ -80,14 +80,8 @@ def pieces_in(cache: Path) -> list[Path]:
     return files
 
 
-def program(data: Path, cache: Path, before: str = "") -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", before + PROGRAM, data, cache],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def program(data: Path, cache: Path, before: str = "") -> ForkedProgram:
+    return ForkedProgram(before + PROGRAM, data, cache)
 
 
 def stamps(pieces: list[Path]) -> list[tuple[int, int]]:
@@ -246,11 +240,9 @@ def noted(path, target):
 pathlib.Path.replace = noted
 """
     slow = program(data, cache, noting.replace("WAIT", "sys.stdin.readline()"))
-    assert slow.stderr is not None
     made = [slow.stderr.readline().strip()]
     # While the slow one has its first piece in hand, the other one makes all others.
     fast = program(data, cache, noting.replace("WAIT", ""))
-    assert fast.stderr is not None
     others = [fast.stderr.readline().strip()]
     while len(others) < pieces - 1:
         others.append(fast.stderr.readline().strip())

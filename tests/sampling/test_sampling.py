@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+from tests.fixtures.random_cases import in_random_cases
 from torchparquet import (
     Balanced,
     Jagged,
@@ -32,8 +33,7 @@ from torchparquet import (
 
 # An epoch of few rows may have no step.
 pytestmark = pytest.mark.filterwarnings("ignore:this epoch has no step")
-CASES = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-MANY_CASES = settings(CASES, max_examples=1000)
+CASES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def write_two_files(folder: str, table: pa.Table, row_groups: list[int]) -> None:
@@ -193,7 +193,14 @@ def check_rounding(times: Counter[int], expected: dict[int, Fraction]) -> None:
         assert math.floor(often) <= times[row] <= math.ceil(often)
 
 
-def check_classes(data: Data, world: World, parts: Sequence[int], length: int | None) -> None:
+PARTS = st.lists(st.integers(1, 5), min_size=1, max_size=3)
+LENGTHS = st.one_of(st.none(), st.integers(1, 200))
+
+
+@in_random_cases(60, data_of(), WORLDS, PARTS, LENGTHS)
+def test_classes_are_in_proportion_in_every_prefix_of_every_rank(
+    data: Data, world: World, parts: Sequence[int], length: int | None
+) -> None:
     counts = [data.labels.count(label) for label in range(len(parts))]
     if not all(counts):
         with tempfile.TemporaryDirectory() as folder:
@@ -226,7 +233,10 @@ def check_classes(data: Data, world: World, parts: Sequence[int], length: int | 
     check_rounding(times, expected)
 
 
-def check_weights(data: Data, world: World, length: int | None) -> None:
+@in_random_cases(60, data_of(), WORLDS, LENGTHS)
+def test_each_row_is_sampled_as_often_as_its_weight_says(
+    data: Data, world: World, length: int | None
+) -> None:
     by_array = world.epoch == 1
     of: Any = np.array(data.weights) if by_array else "weight"
     with tempfile.TemporaryDirectory() as folder:
@@ -239,7 +249,8 @@ def check_weights(data: Data, world: World, length: int | None) -> None:
     check_rounding(times, expected)
 
 
-def check_unique(data: Data, world: World) -> None:
+@in_random_cases(60, data_of(), WORLDS)
+def test_no_key_is_in_a_batch_twice_and_each_row_is_read_once(data: Data, world: World) -> None:
     size, num_rows = world.batch_size, len(data.rows)
     most = max(Counter(data.keys).values())
     with tempfile.TemporaryDirectory() as folder:
@@ -254,32 +265,6 @@ def check_unique(data: Data, world: World) -> None:
     for batch in chain(*read):
         assert len({data.keys[row] for row in batch}) == len(batch)
         assert len(batch) in (size, num_rows % size)
-
-
-PARTS = st.lists(st.integers(1, 5), min_size=1, max_size=3)
-LENGTHS = st.one_of(st.none(), st.integers(1, 200))
-
-
-@CASES
-@given(data_of(), WORLDS, PARTS, LENGTHS)
-def test_classes_are_in_proportion_in_every_prefix_of_every_rank(
-    data: Data, world: World, parts: list[int], length: int | None
-) -> None:
-    check_classes(data, world, parts, length)
-
-
-@CASES
-@given(data_of(), WORLDS, LENGTHS)
-def test_each_row_is_sampled_as_often_as_its_weight_says(
-    data: Data, world: World, length: int | None
-) -> None:
-    check_weights(data, world, length)
-
-
-@CASES
-@given(data_of(), WORLDS)
-def test_no_key_is_in_a_batch_twice_and_each_row_is_read_once(data: Data, world: World) -> None:
-    check_unique(data, world)
 
 
 @settings(CASES, max_examples=10)
@@ -302,29 +287,6 @@ def test_workers_of_ranks_share_an_epoch(data: Data, world: World, sampling: str
             if sampling == "unique":
                 assert all(len({data.keys[row] for row in one}) == len(one) for one in batches)
     assert read == once
-
-
-@pytest.mark.long
-@MANY_CASES
-@given(data_of(), WORLDS, PARTS, LENGTHS)
-def test_classes_are_in_proportion_in_many_cases(
-    data: Data, world: World, parts: list[int], length: int | None
-) -> None:
-    check_classes(data, world, parts, length)
-
-
-@pytest.mark.long
-@MANY_CASES
-@given(data_of(), WORLDS, LENGTHS)
-def test_weights_hold_in_many_cases(data: Data, world: World, length: int | None) -> None:
-    check_weights(data, world, length)
-
-
-@pytest.mark.long
-@MANY_CASES
-@given(data_of(), WORLDS)
-def test_keys_are_unique_in_many_cases(data: Data, world: World) -> None:
-    check_unique(data, world)
 
 
 @pytest.mark.parametrize(

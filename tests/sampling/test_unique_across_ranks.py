@@ -13,17 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from tests.sampling.test_sampling import (
-    CASES,
-    MANY_CASES,
-    Data,
-    data_of,
-    rows_of,
-)
+from tests.fixtures.random_cases import in_random_cases
+from tests.sampling.test_sampling import Data, data_of, rows_of
 from torchparquet import Order, ParquetDataset, Unique, mix, verify_no_shard_overlap
 from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.sampling import unique
@@ -104,7 +99,11 @@ JOBS = st.builds(
 )
 
 
-def check(data: Data, job: Job, stop_rank: int) -> None:
+@in_random_cases(60, data_of(), JOBS, st.integers(0, 3))
+@example(Data([12], [0] * 12, [1] * 12, ["a", "b"] * 6), Job(2, 1), 1)
+def test_no_key_is_in_a_step_twice_and_each_row_is_read_once(
+    data: Data, job: Job, stop_rank: int
+) -> None:
     num_full, rest = divmod(len(data.rows), job.size * job.batch_size)
     most = max(Counter(data.keys).values())
     with tempfile.TemporaryDirectory() as folder:
@@ -130,22 +129,6 @@ def check(data: Data, job: Job, stop_rank: int) -> None:
                 other.load_state_dict(dataset.state_dict())
                 rest_of_other = [rows_of(batch, data) for batch in other]
                 assert rest_of_other == [step[stop_rank % job.size] for step in steps[stop:]]
-
-
-@CASES
-@example(Data([12], [0] * 12, [1] * 12, ["a", "b"] * 6), Job(2, 1), 1)
-@given(data_of(), JOBS, st.integers(0, 3))
-def test_no_key_is_in_a_step_twice_and_each_row_is_read_once(
-    data: Data, job: Job, stop_rank: int
-) -> None:
-    check(data, job, stop_rank)
-
-
-@pytest.mark.long
-@MANY_CASES
-@given(data_of(), JOBS, st.integers(0, 3))
-def test_keys_are_unique_across_ranks_in_many_cases(data: Data, job: Job, stop_rank: int) -> None:
-    check(data, job, stop_rank)
 
 
 def table_of(keys: list[int], row_group: int = 0) -> Any:
@@ -258,7 +241,15 @@ def test_states_name_the_number_of_ranks() -> None:
             job.dataset(table, 0, size, batch_size=16 // size).load_state_dict(dataset.state_dict())
 
 
-def check_fewer(
+@in_random_cases(
+    30,
+    data_of(),
+    st.sampled_from([(4, 2), (4, 1), (2, 1), (4, 4)]),
+    st.integers(1, 4),
+    st.booleans(),
+    st.integers(1, 12),
+)
+def test_fewer_ranks_go_on_with_the_steps_of_canonical_ones(
     data: Data, sizes: tuple[int, int], batch_size: int, drop_last: bool, stop: int
 ) -> None:
     canonical, size = sizes
@@ -285,32 +276,6 @@ def check_fewer(
             other.load_state_dict(state)
             rest_of_other = [rows_of(batch, data) for batch in other]
             assert rest_of_other == [step[rank] for step in as_few[stop:]]
-
-
-FEWER: Any = (
-    data_of(),
-    st.sampled_from([(4, 2), (4, 1), (2, 1), (4, 4)]),
-    st.integers(1, 4),
-    st.booleans(),
-    st.integers(1, 12),
-)
-
-
-@settings(CASES, max_examples=30)
-@given(*FEWER)
-def test_fewer_ranks_go_on_with_the_steps_of_canonical_ones(
-    data: Data, sizes: tuple[int, int], batch_size: int, drop_last: bool, stop: int
-) -> None:
-    check_fewer(data, sizes, batch_size, drop_last, stop)
-
-
-@pytest.mark.long
-@MANY_CASES
-@given(*FEWER)
-def test_fewer_ranks_go_on_in_many_cases(
-    data: Data, sizes: tuple[int, int], batch_size: int, drop_last: bool, stop: int
-) -> None:
-    check_fewer(data, sizes, batch_size, drop_last, stop)
 
 
 def test_ranks_must_divide_the_canonical_ones() -> None:

@@ -14,13 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+from tests.fixtures.random_cases import in_random_cases
 from tests.sampling.test_sampling import (
-    CASES,
-    MANY_CASES,
     WORLDS,
     World,
     made,
@@ -159,7 +157,10 @@ def anchors_of(batch: dict[str, Any], window: Window, cuts: dict[int, Any]) -> l
 COLUMNS = {"xy": ["x", "y"], "count": "count", "text": "text", "label": "label"}
 
 
-def check(data: Data, world: World, window: Window, max_memory: int) -> None:
+@in_random_cases(60, data_of(), WORLDS, window_of(), st.sampled_from([2**15, 2**30]))
+def test_windows_are_those_that_python_cuts_from_lists(
+    data: Data, world: World, window: Window, max_memory: int
+) -> None:
     cuts = cut(data, window)
     options: dict[str, Any] = {"pack": window, "columns": COLUMNS, "max_memory": max_memory}
     with tempfile.TemporaryDirectory() as folder:
@@ -200,26 +201,6 @@ def check(data: Data, world: World, window: Window, max_memory: int) -> None:
                 for rank in range(world.later_size):
                     both |= set(chain(*read(rank, world.even, world.later_size, state)))
                 assert both == set(cuts)
-
-
-MEMORY = st.sampled_from([2**15, 2**30])
-
-
-@CASES
-@given(data_of(), WORLDS, window_of(), MEMORY)
-def test_windows_are_those_that_python_cuts_from_lists(
-    data: Data, world: World, window: Window, max_memory: int
-) -> None:
-    check(data, world, window, max_memory)
-
-
-@pytest.mark.long
-@MANY_CASES
-@given(data_of(), WORLDS, window_of(), MEMORY)
-def test_windows_are_right_in_many_cases(
-    data: Data, world: World, window: Window, max_memory: int
-) -> None:
-    check(data, world, window, max_memory)
 
 
 def table_of(episodes: list[Any], times: list[Any], **columns: Any) -> pa.Table:

@@ -105,7 +105,7 @@ PACKS = st.builds(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(LENGTHS, PACKS, st.integers(1, 5), st.sampled_from([1, 3]))
 def test_sequences_are_those_of_the_slow_packer(
     row_groups: list[list[int]], pack: Pack, batch_size: int, num_threads: int

@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+from tests.fixtures.random_cases import in_random_cases
 from tests.oracles.step_oracle import expected_shares, quantized
 from tests.sequences.test_by_length import write
 from torchparquet import (
@@ -68,7 +69,11 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-def check_against_reference(row_groups: Any, cost: str, given_options: Any) -> None:
+@pytest.mark.filterwarnings("ignore:one row, of length")
+@in_random_cases(100, ROW_GROUPS, st.sampled_from(list(COSTS)), OPTIONS)
+def test_rows_are_dealt_as_the_reference_deals_them(
+    row_groups: Any, cost: str, given_options: Any
+) -> None:
     options = PlanOptions(shuffle=True, **given_options)
     rows = np.array([len(of) for of in row_groups])
     lengths = np.array([length for of in row_groups for length in of], np.uint32)
@@ -81,25 +86,6 @@ def check_against_reference(row_groups: Any, cost: str, given_options: Any) -> N
             found += zip(*(column.tolist() for column in columns), strict=True)
         assert found == wanted
         assert plan.share_rows[index] == len(wanted)
-
-
-@settings(max_examples=100)
-@given(ROW_GROUPS, st.sampled_from(list(COSTS)), OPTIONS)
-@pytest.mark.filterwarnings("ignore:one row, of length")
-def test_rows_are_dealt_as_the_reference_deals_them(
-    row_groups: Any, cost: str, given_options: Any
-) -> None:
-    check_against_reference(row_groups, cost, given_options)
-
-
-@pytest.mark.long
-@settings(max_examples=1000)
-@given(ROW_GROUPS, st.sampled_from(list(COSTS)), OPTIONS)
-@pytest.mark.filterwarnings("ignore:one row, of length")
-def test_rows_are_dealt_as_the_reference_deals_them_1000_times(
-    row_groups: Any, cost: str, given_options: Any
-) -> None:
-    check_against_reference(row_groups, cost, given_options)
 
 
 class Legs:
@@ -158,8 +144,27 @@ WORLDS = st.lists(st.tuples(st.integers(1, 4), PARTS), min_size=1, max_size=3)
 MANY_ROW_GROUPS = st.lists(st.lists(st.integers(0, 40), max_size=20), min_size=8, max_size=16)
 KINDS = st.sampled_from(["rows", "tokens", "canonical"])
 
+WORLD_CASE: tuple[Any, ...] = (
+    MANY_ROW_GROUPS.filter(lambda row_groups: any(map(sum, row_groups))),
+    KINDS,
+    st.sampled_from(list(COSTS)),
+    WORLDS,
+    st.sampled_from(["split", "none", "pad", "drop"]),
+    st.sampled_from([1, 2, "16 rows"]),
+    st.integers(1, 4),
+)
 
-def check_worlds(
+# One share of the second world begins with the rest of a window, and the others do not.
+GROWING_WORLD: Any = (
+    [[(7 * group + 3 * row) % 40 + 1 for row in range(20)] for group in range(12)],
+    *("rows", "linear", [(1, 0.2), (4, 0.4)], "none", 2, 2),
+)
+
+
+@pytest.mark.filterwarnings("ignore:one (row|batch), of length", "ignore:this epoch has no step")
+@in_random_cases(50, *WORLD_CASE)
+@example(*GROWING_WORLD)
+def test_no_row_is_lost_or_repeated_from_world_to_world(
     row_groups: Any, kind: str, cost: str, worlds: Any, even: Any, window: Any, batch: int
 ) -> None:
     options: dict[str, Any] = {"even": even, "shuffle_window": window}
@@ -189,39 +194,6 @@ def check_worlds(
         assert set(legs.rows) == set(range(num_rows))
         if kind != "tokens":  # of which whole batches are repeated
             assert legs.rows.total() - num_rows < 4 * (len(worlds) + 1)
-
-
-WORLD_CASE = st.tuples(
-    MANY_ROW_GROUPS.filter(lambda row_groups: any(map(sum, row_groups))),
-    KINDS,
-    st.sampled_from(list(COSTS)),
-    WORLDS,
-    st.sampled_from(["split", "none", "pad", "drop"]),
-    st.sampled_from([1, 2, "16 rows"]),
-    st.integers(1, 4),
-)
-
-# One share of the second world begins with the rest of a window, and the others do not.
-GROWING_WORLD: Any = (
-    [[(7 * group + 3 * row) % 40 + 1 for row in range(20)] for group in range(12)],
-    *("rows", "linear", [(1, 0.2), (4, 0.4)], "none", 2, 2),
-)
-
-
-@settings(max_examples=100)
-@example(GROWING_WORLD)
-@given(WORLD_CASE)
-@pytest.mark.filterwarnings("ignore:one (row|batch), of length", "ignore:this epoch has no step")
-def test_no_row_is_lost_or_repeated_from_world_to_world(case: Any) -> None:
-    check_worlds(*case)
-
-
-@pytest.mark.long
-@settings(max_examples=1000)
-@given(WORLD_CASE)
-@pytest.mark.filterwarnings("ignore:one (row|batch), of length", "ignore:this epoch has no step")
-def test_no_row_is_lost_or_repeated_from_world_to_world_1000_times(case: Any) -> None:
-    check_worlds(*case)
 
 
 def lognormal(count: int, seed: int) -> np.ndarray[Any, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 from functools import partial
 from pathlib import Path
@@ -24,12 +23,6 @@ from torchparquet import NullValueError, ParquetDataset, mix
 ROW_GROUPS = [300, 1, 250, 0, 90, 700, 333, 20, 410, 64, 128, 500, 77, 200, 5]
 NUM_ROWS = sum(ROW_GROUPS)
 BATCH_SIZE = 64
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_forkserver() -> None:
-    """Lets the fork server import what every worker needs, once for all of them."""
-    multiprocessing.set_forkserver_preload(["torchparquet"])
 
 
 @pytest.fixture(scope="module")

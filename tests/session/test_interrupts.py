@@ -39,53 +39,45 @@ class Interrupt:
     moments of the package pass before.
     """
 
+    watch: Callable[[Any], None] = staticmethod(sys.setprofile)
+
     def __init__(self, num_before: int) -> None:
         self.num_before = num_before
         self.was_raised = False
 
     def call(self, function: Callable[[], Any]) -> list[Any]:
         """Return the function's result as a list of one; an empty list if it was interrupted."""
-        sys.setprofile(self._at)
+        self.watch(self._at)
         try:
             return [function()]
         except InterruptedHere:
             return []
         finally:
-            sys.setprofile(None)
+            self.watch(None)
 
-    def _at(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(PACKAGE):
-            return
-        if frame.f_code.co_name in FINALIZERS:
-            return
-        if self.num_before == 0:
-            self.was_raised = True
-            raise InterruptedHere
-        self.num_before -= 1
+    def _at(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """Count a moment, and go on to watch the frame; not those of others."""
+        code = frame.f_code
+        if not code.co_filename.startswith(PACKAGE) or code.co_name in FINALIZERS:
+            return None
+        if self.is_moment(frame, event):
+            if self.num_before == 0:
+                self.was_raised = True
+                raise InterruptedHere
+            self.num_before -= 1
+        return self._at
+
+    def is_moment(self, frame: FrameType, event: str) -> bool:
+        return event in ("call", "c_return")
 
 
 class InterruptAtLine(Interrupt):
     """Raises once, before a line of the package that is executed."""
 
-    def call(self, function: Callable[[], Any]) -> list[Any]:
-        sys.settrace(self._trace)
-        try:
-            return [function()]
-        except InterruptedHere:
-            return []
-        finally:
-            sys.settrace(None)
+    watch = staticmethod(sys.settrace)
 
-    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
-        code = frame.f_code
-        if not code.co_filename.startswith(PACKAGE) or code.co_name in FINALIZERS:
-            return None
-        if event == "line" and not (is_after_the_count(frame) or leaves_a_with(frame)):
-            if self.num_before == 0:
-                self.was_raised = True
-                raise InterruptedHere
-            self.num_before -= 1
-        return self._trace
+    def is_moment(self, frame: FrameType, event: str) -> bool:
+        return event == "line" and not (is_after_the_count(frame) or leaves_a_with(frame))
 
 
 def is_after_the_count(frame: FrameType) -> bool:

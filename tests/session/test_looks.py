@@ -111,7 +111,7 @@ def by_workers(dataset: Any, num_workers: int, method: str = "fork") -> list[int
     return rows_of(loader)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_workers_begin_where_the_look_did(method: str) -> None:
     dataset, other = open_dataset(), open_dataset()
     rows_of(dataset), rows_of(other)

@@ -8,8 +8,6 @@ import logging
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.fixtures.forked_programs import ForkedProgram
 from tests.fixtures.texts import (
     FILES,
     Bytes,
@@ -52,10 +51,8 @@ print(sum(int(batch["text"].sum()) for batch in dataset))
 """
 
 
-def start(tmp_path: Path, most: int = 1000) -> subprocess.Popen[str]:
-    paths = [str(tmp_path / name) for name in ("data", "tokens", "log")]
-    command = [sys.executable, "-c", PROGRAM, *paths, str(most)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def start(tmp_path: Path, most: int = 1000) -> ForkedProgram:
+    return ForkedProgram(PROGRAM, *(tmp_path / name for name in ("data", "tokens", "log")), most)
 
 
 def tokenised(tmp_path: Path) -> Counter[str]:
@@ -350,7 +347,12 @@ def test_processes_divide_large_files(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_folder_that_others_can_change_is_refused(tmp_path: Path) -> None:
     write_texts(tmp_path / "data")
     pack = Pack("text", 8, tokenizer=Bytes(), token_cache=tmp_path / "tokens")
-    ParquetDataset(tmp_path / "data", batch_size=2, pack=pack)
+    before = os.umask(0)
+    try:
+        ParquetDataset(tmp_path / "data", batch_size=2, pack=pack)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "tokens").stat().st_mode & 0o777 == 0o700
     (tmp_path / "tokens").chmod(0o777)
     with pytest.raises(ValueError, match=r"every user may write to it; run 'chmod o-w'.*tokens"):
         ParquetDataset(tmp_path / "data", batch_size=2, pack=pack)

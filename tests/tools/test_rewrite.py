@@ -13,6 +13,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -587,23 +588,29 @@ def test_memory_is_bounded(rewritten: Any, tmp_path: Path, shuffle: list[Any]) -
     assert np.array_equal(written, 2 * ids)
 
 
+@pytest.mark.parametrize("source", ["{}/source.parquet", "memory://source.parquet"])
 def test_a_file_that_changes_meanwhile_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    source = tmp_path / "source.parquet"
-    table = pa.table({"x": range(1000)})
-    pq.write_table(table, source)
+    """One of a store that has grown no longer ends where it did."""
+    source = source.format(tmp_path)
+
+    def write(num_rows: int) -> None:
+        with fsspec.open(source, "wb") as file:
+            pq.write_table(pa.table({"x": range(num_rows)}), file)
+
+    write(1000)
     begin = writing.begin
 
     def begin_and_write_again(*arguments: Any) -> None:
         begin(*arguments)
-        pq.write_table(table.slice(0, 999), source)
+        write(2000)
 
     monkeypatch.setattr(writing, "begin", begin_and_write_again)
-    assert main(["rewrite", str(source), "--output", str(tmp_path / "output")]) != 0
+    assert main(["rewrite", source, "--output", str(tmp_path / "output")]) != 0
     said = capsys.readouterr().err
     assert "the file has changed since the rewrite began" in said
-    assert str(source) in said
+    assert source in said
 
 
 def test_ray_that_is_not_there_is_asked_for(

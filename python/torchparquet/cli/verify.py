@@ -17,7 +17,7 @@ from rich.console import Console
 from torchparquet._impl.files.discovery import find_files
 from torchparquet._impl.files.listing import Listing
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.manifest_reading import walk_footers
+from torchparquet._impl.files.manifest_reading import manifest_of
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
 from torchparquet._impl.files.schemas import Schemas
 from torchparquet._impl.plan.epoch_plan import EpochPlan
@@ -239,7 +239,7 @@ def _open_files(
     manifests, without_rows, failures = [], [], []
     for number, path in enumerate(found.paths):
         try:
-            manifests.append(walk_footers(found.pick([number]))[0])
+            manifests.append(manifest_of(found.pick([number])))
         except OSError as error:
             failures.append(_failure(path, error))
         except ValueError:

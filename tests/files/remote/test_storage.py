@@ -215,6 +215,27 @@ def test_urls_with_hosts_and_users() -> None:
         find_files(["hostfs://a/d", "hostfs://b/d"], StorageArguments())
 
 
+class ListingFileSystem(MemoryFileSystem):
+    """One that remembers what it has listed; like those of fsspec for stores."""
+
+    cachable = False
+    listed: ClassVar[dict[str, Any]] = {}
+
+    def info(self, path: str, **options: Any) -> Any:
+        return self.listed.setdefault(path, super().info(path, **options))
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        self.listed.clear()
+
+
+def test_a_file_is_as_long_as_it_is_whatever_its_library_remembers(memory: Any) -> None:
+    for num_rows in (10, 2000):
+        with memory.open("/a.parquet", "wb") as file:
+            pq.write_table(pa.table({"x": range(num_rows)}), file)
+        dataset = ParquetDataset("/a.parquet", batch_size=1, filesystem=ListingFileSystem())
+        assert len(dataset) == num_rows
+
+
 def test_chains(memory: Any) -> None:
     memory.pipe_file("/d/a.parquet", b"PAR1")
     found = find_files(["simplecache::memory://d"], StorageArguments())

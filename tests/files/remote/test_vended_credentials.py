@@ -136,7 +136,7 @@ def served(bucket: Bucket, tmp_path: Path) -> Iterator[RestCatalogServer]:
         thread.join()
 
 
-@pytest.mark.parametrize("is_scan", [False, True])
+@pytest.mark.parametrize("is_scan", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_catalog_vends_again(served: RestCatalogServer, bucket: Bucket, is_scan: bool) -> None:
     rest = pytest.importorskip("pyiceberg.catalog.rest")
     options = {"s3.endpoint": bucket.options["endpoint_url"], "s3.region": "us-east-1"}

@@ -162,6 +162,7 @@ class ColumnInFiles:
             has_strings=self._has_strings,
             has_own_nulls=column.nulls is not None,
             keyed=is_keyed,
+            takes_mask=not is_keyed,
             scalars=tuple(leaves[0].num_lists == 0 for leaves in self._by_source) * is_keyed,
             empty_nulls=self._empty_nulls(default_nulls) if is_keyed else (),
             transforms=transforms if any(transforms) else (),

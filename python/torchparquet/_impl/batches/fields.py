@@ -74,6 +74,7 @@ class Field:
         transforms: For each source what its values go through; empty if none is transformed.
         hashes_texts: For each of them True if it has strings, which a hash then takes.
         weighs: The name of the `KeyedJagged` whose weights these are. No tensor has their own.
+        takes_mask: False if nothing tells of nulls: in a `Pack`, a tokenizer or a `KeyedJagged`.
         window: T if a sample has the values of a window of rows.
     """
 
@@ -109,6 +110,7 @@ class Field:
     weighs: str | None = None
     transforms: tuple[Transforms, ...] = ()
     hashes_texts: tuple[bool, ...] = ()
+    takes_mask: bool = True
     window: int | None = None
 
     @property
@@ -212,7 +214,8 @@ def with_pack(field: Field, pack: Pack) -> Field:
     packed = PackedColumn(
         pack.strategy, separator, padding, pack.window, boundaries, pack.pad_documents_to
     )
-    return replace(field, num_offsets=0, row_bytes=0.0, length=pack.length, pack=packed)
+    packed_field = replace(field, length=pack.length, pack=packed, takes_mask=False)
+    return replace(packed_field, num_offsets=0, row_bytes=0.0)
 
 
 def check_padding(field: Field, value: Value) -> None:

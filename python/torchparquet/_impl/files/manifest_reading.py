@@ -76,7 +76,8 @@ def open_manifest(
         footers = footers_of(part(files), num_threads, keys, **options)
         if files == whole:
             found.append(footers)
-        return _with_sizes(part(files), footers, with_chunk_sizes=with_chunk_sizes)
+        sizes = frozen(footers.chunk_num_bytes) if with_chunk_sizes else None
+        return replace(_manifest_of(part(files), footers), chunk_num_bytes=sizes)
 
     if cache is not None and (keys is not None or listing.memory):
         shown = without_credentials(checked_path(cache, "manifest_cache"))
@@ -132,29 +133,14 @@ def _codec(listing: Listing, *, with_chunk_sizes: bool) -> Codec[Manifest]:
 
 def read_manifest(paths: SourceArgument, storage: StorageArguments = NO_STORAGE) -> Manifest:
     """Find the files of a data set and read their footers; see `find_files` for the paths."""
-    return walk_footers(find_files(paths, storage))[0]
+    return manifest_of(find_files(paths, storage))
 
 
-def walk_footers(
-    listing: Listing,
-    num_threads: int | None = None,
-    keys: FileKeys | None = None,
-    *,
-    with_chunk_sizes: bool = False,
-    with_contents: bool = False,
-) -> tuple[Manifest, Footers]:
+def manifest_of(listing: Listing) -> Manifest:
     """Open each file of a data set once and read its footer."""
-    with_contents = with_contents and not listing.memory
-    options = {"with_chunk_sizes": with_chunk_sizes, "with_contents": with_contents}
-    footers = footers_of(listing, num_threads, keys, **options)
-    manifest = _with_sizes(listing, footers, with_chunk_sizes=with_chunk_sizes)
+    manifest = _manifest_of(listing, footers_of(listing))
     _check_rows(manifest)
-    return manifest, footers
-
-
-def _with_sizes(listing: Listing, footers: Footers, *, with_chunk_sizes: bool) -> Manifest:
-    sizes = frozen(footers.chunk_num_bytes) if with_chunk_sizes else None
-    return replace(_manifest_of(listing, footers), chunk_num_bytes=sizes)
+    return manifest
 
 
 def footers_of(

@@ -126,7 +126,8 @@ class StorePlace:
             return entry
         if family(store.scheme) in WITH_BUCKETS and glob.has_magic(name.partition("/")[0]):
             raise ValueError(f"a pattern must spell out the bucket: {shown!r}")
-        entry = store.look_up(name)
+        # The Hub's library would list the whole directory anew for each file.
+        entry = store.look_up(name, afresh=store.scheme != "hf")
         is_empty = entry is not None and not entry.is_directory and entry.num_bytes == 0
         # Some programs mark a directory by an empty object of its name.
         if is_empty and self._list(name):

@@ -72,7 +72,9 @@ class DeviceStage(Stream):
 
         _mapped(batch, note)
         made, spans = list(tensors), _spans(tensors, self._streams.device)
-        sources = [_pinned(span.source) if self._pin_memory else span.source for span in spans]
+        sources = [span.source for span in spans]
+        if self._pin_memory:
+            sources = [one if one.is_pinned() else one.pin_memory() for one in sources]
         # Nobody has to hold the sources. torch's host allocator tracks copies from page-locked
         # memory, and copies from other memory have read it when `begin_copies` returns.
         copies, done = self._streams.begin_copies(sources)
@@ -150,10 +152,6 @@ def _view(copied: Tensor, tensor: Tensor, begin: int) -> Tensor:
     place = (_begin_of(tensor) - begin) // tensor.dtype.itemsize
     made = copied.new_empty(0, dtype=tensor.dtype)
     return made.set_(copied.untyped_storage(), place, tensor.shape, tensor.stride())
-
-
-def _pinned(source: Tensor) -> Tensor:
-    return source if source.is_pinned() else source.pin_memory()
 
 
 def _begin_of(tensor: Tensor) -> int:

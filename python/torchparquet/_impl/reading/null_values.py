@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 # Footers that are read again to find other columns with nulls.
 _MOST_FILES, _MOST_REMOTE_FILES = 32, 4
-MASK_WAY = ', nulls="mask" adds masks'
 
 
 def with_way_out(
@@ -48,7 +47,8 @@ def _way_out(source: str, column: Field, refusing: Sequence[Field]) -> str:
         return "weights have no nulls: fill them where the files are written"
     if column.decoded:
         return 'Column(..., on_error="flag") flags the rows without a value'
-    values = {_quoted(f.name): _value_for(f) for f in refusing if _takes_policy(f)}
+    by_policy = [f for f in refusing if not (f.decoded or f.has_own_nulls or f.weighs is not None)]
+    values = {_quoted(f.name): _value_for(f) for f in by_policy}
     ways = [f"nulls={{{', '.join(f'{name}: {value}' for name, value in values.items())}}}"]
     if column.has_own_nulls:
         value = _value_for(column)
@@ -56,12 +56,8 @@ def _way_out(source: str, column: Field, refusing: Sequence[Field]) -> str:
         if column.width is not None:
             own = f"Column([...], nulls={{{_quoted(source)}: {value}}})"
         ways = [own, *ways] if values else [own]
-    mask = "" if column.pack is not None or column.keyed else MASK_WAY
+    mask = ', nulls="mask" adds masks' if column.takes_mask else ""
     return f"{' and '.join(ways)} gives each null a value{mask}"
-
-
-def _takes_policy(field: Field) -> bool:
-    return not (field.decoded or field.has_own_nulls or field.weighs is not None)
 
 
 def _quoted(name: str) -> str:

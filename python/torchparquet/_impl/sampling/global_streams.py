@@ -26,7 +26,7 @@ from torchparquet._impl.plan.share import Share
 from torchparquet._impl.reading.reader_arguments import ROW_VALID
 from torchparquet._impl.reading.stream import Stream
 from torchparquet._impl.sampling.policy import GlobalOrder
-from torchparquet._impl.sampling.row_store import RowStore
+from torchparquet._impl.sampling.store.row_store import RowStore
 from torchparquet._impl.sampling.streams import SampledOpener
 from torchparquet._impl.sequences.holding import HoldingStream
 

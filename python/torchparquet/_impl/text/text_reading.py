@@ -17,10 +17,8 @@ from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import PlanOptions
 from torchparquet._impl.plan.ranges import Ranges
 from torchparquet._impl.plan.share import Share
-from torchparquet._impl.reading.null_values import MASK_WAY
 from torchparquet._impl.reading.stream import Stream
 from torchparquet._impl.reading.streams import StreamOpener
-from torchparquet.errors import NullValueError
 from torchparquet.jagged import Jagged
 
 # For each thread of the tokenizer, so that all have some documents; a few portions are in memory.
@@ -83,9 +81,6 @@ class TextReader:
                     found = self._portion(share, batch)
                     share = replace(share, skipped_rows=share.skipped_rows + len(found.texts))
                     yield found
-            except NullValueError as error:
-                # A text is read for its tokens, which no mask goes with.
-                raise NullValueError(str(error).replace(MASK_WAY, "")) from None
             except MemoryError:
                 if portion_rows == 1:
                     raise
@@ -167,4 +162,4 @@ def checked_text(field: Field, chat: bool) -> Field:
         raise ValueError(
             f'nulls="mask" does not go with pack; {field.name!r} takes "empty" or "error"'
         )
-    return field
+    return replace(field, takes_mask=False)

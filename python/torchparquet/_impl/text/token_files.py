@@ -13,14 +13,16 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from torchparquet._impl.text.text_reading import Portion, TextReader
 from torchparquet._impl.text.tokenizer import TOKENS, Tokenizer
 from torchparquet.errors import naming
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _TOKENS = TOKENS.names[0]
 _DRAFT = ".draft"
@@ -103,6 +105,9 @@ class TokenWriter:
         Without a folder for what is unfinished that is in memory too, and on no disk. `held` is
         called with the bytes of an unfinished row group that memory has.
         """
+        # Imported here, where texts are: it takes a while.
+        import pyarrow.parquet as pq
+
         # 1.9 bytes a token of 16,000, decoded as fast as 4 bytes without a codec.
         options = {
             "compression": "lz4",
@@ -227,6 +232,8 @@ def written(
 
 def _is_whole(path: Path, num_rows: list[int]) -> bool:
     """Return whether a file is there and has these row groups."""
+    import pyarrow.parquet as pq
+
     try:
         footer = pq.read_metadata(path)
     except FileNotFoundError:

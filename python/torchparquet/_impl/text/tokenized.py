@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
 from torchparquet._impl.batches.fields import Field
@@ -121,6 +120,9 @@ def tokenized(
     told = json.dumps([_FORMAT, tokenizer.key, identities])
     origin = told + manifest.fingerprint, told + manifest.content_fingerprint
     if path is None and not needs_counts:
+        # Imported here, where texts are: it takes a while.
+        import pyarrow.parquet as pq
+
         empty = pa.BufferOutputStream()
         one_row = [pa.array([[]], field.type) for field in tokenizer.schema]
         pq.write_table(pa.table(one_row, tokenizer.schema), empty, store_schema=False)
@@ -132,11 +134,12 @@ def tokenized(
         if path is None:
             files = _in_memory(parts, writer, reading)
         else:
-            path.mkdir(0o775, parents=True, exist_ok=True)
+            # Nobody else reads texts that may be private, unless the user made the folder.
+            path.mkdir(0o700, parents=True, exist_ok=True)
             if distrust := distrust_of(path.stat()):
                 raise ValueError(
-                    "token_cache must be a folder that no other user can change, and is not, "
-                    f"{distrust}; run 'chmod o-w' on your own, or name another: {str(path)!r}"
+                    f"token_cache names a folder that is not trusted, {distrust}; run 'chmod o-w' "
+                    f"on your own, or name another: {str(path)!r}"
                 )
             key = _Key(told, [field.sources[0] for field in fields])
             files = _in_folder(manifest, parts, writer, path, key)

@@ -90,6 +90,7 @@ class InputRows:
         except FileChangedError:
             raise
         except (pa.ArrowException, OSError) as error:
+            _check_unchanged(path, manifest.listing)  # a change explains it better
             message = (
                 f"cannot read {path!r}, row group {number}: {one_line(error)}; torchparquet verify "
                 "names the column"
@@ -149,13 +150,17 @@ def _moments(array: Any) -> Iterator[Any]:
 
 
 def prefetched(items: Iterator[Item]) -> Generator[Item]:
-    """Yield the items; a thread makes the next one meanwhile."""
+    """Yield the items; a thread makes the next one meanwhile, which may raise when closed too."""
     missing = object()
     with ThreadPoolExecutor(1, thread_name_prefix="rewrite") as thread:
         pending = thread.submit(next, items, missing)
-        while (item := pending.result()) is not missing:
-            pending = thread.submit(next, items, missing)
-            yield item  # type: ignore[misc]
+        try:
+            while (item := pending.result()) is not missing:
+                pending = thread.submit(next, items, missing)
+                yield item  # type: ignore[misc]
+        except GeneratorExit:
+            pending.result()
+            raise
 
 
 def grouped(tables: Iterator[Any], sizes: Iterable[int], advance: Advance) -> Iterator[Any]:

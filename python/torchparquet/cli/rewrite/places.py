@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torchparquet._impl.files.listing import Listing
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.files.manifest_reading import read_manifest, walk_footers
+from torchparquet._impl.files.manifest_reading import manifest_of, read_manifest
 from torchparquet._impl.files.remote.store import Store, store_beside
 from torchparquet._impl.files.remote.urls import is_remote_url, without_credentials
 from torchparquet.cli.arguments import Data
@@ -172,4 +172,4 @@ class RemoteOutput(LocalOutput):
         entries = [entry for entry in found if entry is not None]
         if len(entries) < len(found):
             return None
-        return walk_footers(Listing.of(entries, self._store))[0]
+        return manifest_of(Listing.of(entries, self._store))

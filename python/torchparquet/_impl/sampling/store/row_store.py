@@ -16,7 +16,6 @@ import json
 import os
 import secrets
 import shutil
-import tempfile
 import threading
 import time
 import warnings
@@ -30,25 +29,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchparquet._impl.native import (
-    digests_of_blocks,
     locate_records,
-    map_bytes,
     mark_cache_folder,
     read_ahead,
 )
 from torchparquet._impl.plan.epoch_plan import EpochPlan
 from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
 from torchparquet._impl.reading.streams import StreamOpener
-from torchparquet._impl.sampling.records import Layout, bytes_of_rows
+from torchparquet._impl.sampling.store.pieces import (
+    BLOCK_BYTES,
+    Piece,
+    finish_piece,
+    unnamed_memory,
+    write_at,
+)
+from torchparquet._impl.sampling.store.records import Layout, bytes_of_rows
 from torchparquet.errors import CorruptFileError, users_level
 
-# What a disk that is colder than memory reads for little more than a page.
-BLOCK_BYTES = 64 << 10
 # Small data has pieces for several ranks to make.
 _PIECE_BYTES, _LEAST_PIECE_BYTES, _PIECES = 128 << 20, 1 << 20, 16
 _BATCH_ROWS = 1 << 16
 _FORMAT = 1
-_MAGIC = b"tpqrows1"
 # How long a wait for another process lasts between two looks.
 _WAIT_SECONDS = 0.05
 
@@ -78,7 +79,7 @@ class RowStore:
         self._row_groups: Int64Array = np.append(first, len(ends))
         self._first: Int64Array = np.append(begins[first], ends[-1])
         self.folder = None if folder is None else Path(folder) / "rows" / self._key()
-        self._pieces: list[_Piece | None] = [None] * len(first)
+        self._pieces: list[Piece | None] = [None] * len(first)
         self._base = np.zeros(len(first), np.uint64)
         self._begin = np.zeros(len(first), np.int64)  # of each piece's blocks, among all
         self._is_checked = np.zeros(0, bool)
@@ -87,7 +88,7 @@ class RowStore:
         self._ended = threading.Event()
         self._owner_pid = os.getpid()
         self.layout: Layout | None = None
-        self._old: list[_Piece] = []  # other threads may be reading them
+        self._old: list[Piece] = []  # other threads may be reading them
         if limit_bytes is not None and folder is not None and self.num_bytes > limit_bytes:
             raise ValueError(
                 f'cache_limit must hold the decoded rows that shuffle="global" reads, {self.told}: '
@@ -223,10 +224,10 @@ class RowStore:
         """Open a piece, made first if it is missing; False if that is to be tried again."""
         path = self._path(number)
         if path is None:
-            descriptor = _unnamed_memory()
+            descriptor = unnamed_memory()
             try:
                 self._write(number, descriptor)
-                self._take(number, _Piece(descriptor, None))
+                self._take(number, Piece(descriptor, None))
             finally:
                 os.close(descriptor)
             return True
@@ -259,7 +260,7 @@ class RowStore:
             return False
         try:
             num_rows = int(self._first[number + 1] - self._first[number])
-            piece = _Piece(descriptor, num_rows)
+            piece = Piece(descriptor, num_rows)
         except ValueError as error:
             self._remove_damaged(path, str(error))
             return False
@@ -275,7 +276,7 @@ class RowStore:
         )
         path.unlink(missing_ok=True)
 
-    def _take(self, number: int, piece: _Piece) -> None:
+    def _take(self, number: int, piece: Piece) -> None:
         old = self._pieces[number]
         if old is not None:
             self._old.append(old)
@@ -345,20 +346,13 @@ class RowStore:
                 layout = layout or Layout.of(batch)
                 records, items = layout.pack(batch, item_bytes)
                 size = layout.record_bytes
-                _write_at(descriptor, written * size, records.numpy())
-                _write_at(descriptor, int(num_rows.sum()) * size + item_bytes, items.numpy())
+                write_at(descriptor, written * size, records.numpy())
+                write_at(descriptor, int(num_rows.sum()) * size + item_bytes, items.numpy())
                 written += len(records)
                 item_bytes += len(items)
                 self.check_memory(self._num_workers, held + written * size + item_bytes)
         assert layout is not None  # noqa: S101
-        content_bytes = written * layout.record_bytes + item_bytes
-        digests = np.zeros(0, np.uint64)
-        if content_bytes:
-            digests = digests_of_blocks(_mapped(descriptor)[:content_bytes], BLOCK_BYTES)
-        head = {"rows": written, "bytes": content_bytes, "layout": layout.parts}
-        tail = digests.astype("<u8").tobytes() + json.dumps(head).encode()
-        sizes = np.array([len(tail) - 8 * len(digests)], "<u8").tobytes()
-        _write_at(descriptor, content_bytes, np.frombuffer(tail + sizes + _sum(tail), np.uint8))
+        finish_piece(descriptor, layout, written, written * layout.record_bytes + item_bytes)
 
     # Room on the disk.
 
@@ -410,7 +404,7 @@ class RowStore:
             self._is_checked[own + self._begin[number]] = True
         self._all_checked = bool(self._is_checked.all())
 
-    def _mend(self, number: int, damaged: _Piece) -> None:
+    def _mend(self, number: int, damaged: Piece) -> None:
         """Make a damaged piece anew, unless another thread has done so."""
         path = self._path(number)
         assert path is not None  # noqa: S101
@@ -427,70 +421,12 @@ class _EndedError(Exception):
     """The rows of a piece are not wanted any more."""
 
 
-class _Piece:
-    """A piece that is mapped to memory."""
-
-    def __init__(self, descriptor: int, num_rows: int | None) -> None:
-        """Map a file; ValueError unless it is whole and has so many rows."""
-        whole = _mapped(descriptor) if os.fstat(descriptor).st_size >= 24 else np.zeros(0, np.uint8)
-        if whole[-8:].tobytes() != _MAGIC:
-            raise ValueError("it is cut short, or no such file")
-        head_bytes = int(whole[-24:-16].view("<u8")[0])
-        head_begin = len(whole) - 24 - head_bytes
-        try:
-            head = json.loads(whole[max(0, head_begin) : -24].tobytes())
-            self.layout = Layout.parsed(head["layout"])
-            content_bytes: int = head["bytes"]
-            digests_end = content_bytes + 8 * -(-content_bytes // BLOCK_BYTES)
-            is_whole = digests_end == head_begin and num_rows in (None, head["rows"])
-        except (ValueError, KeyError, TypeError):
-            is_whole = False
-        if not is_whole or _sum(whole[content_bytes:-24].tobytes()) != whole[-16:].tobytes():
-            raise ValueError("it does not say what it has")
-        self.content = whole[:content_bytes]
-        self.digests = np.frombuffer(whole[content_bytes:digests_end].tobytes(), "<u8")
-
-    def is_damaged(self, blocks: Int64Array) -> bool:
-        """True if a block, of these numbers, is not as it was written."""
-        begins = blocks * BLOCK_BYTES
-        sizes = np.minimum(len(self.content) - begins, BLOCK_BYTES)
-        read_ahead(self.content.ctypes.data + begins.astype(np.uint64), sizes)
-        for block in blocks.tolist():
-            own = self.content[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
-            if digests_of_blocks(own, BLOCK_BYTES)[0] != self.digests[block]:
-                return True
-        return False
-
-
-def _mapped(descriptor: int) -> NDArray[np.uint8]:
-    return map_bytes(descriptor, os.fstat(descriptor).st_size)
-
-
-def _sum(content: bytes) -> bytes:
-    digest = digests_of_blocks(np.frombuffer(content, np.uint8), max(1, len(content)))
-    return bytes(digest.astype("<u8").tobytes() + _MAGIC)
-
-
-def _write_at(descriptor: int, place: int, content: NDArray[np.uint8]) -> None:
-    left: memoryview = content.reshape(-1).data
-    while len(left):
-        count = os.pwrite(descriptor, left, place)
-        left, place = left[count:], place + count
-
-
 def _bytes_in(folder: Path) -> int:
     total = 0
     for file in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
             total += file.stat().st_size
     return total
-
-
-def _unnamed_memory() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("torchparquet-rows", os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 _Lock = Literal["ours", "of another", "none"]

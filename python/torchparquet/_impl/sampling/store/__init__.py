@@ -1,0 +1,1 @@
+"""Decoded rows, addressed by number."""
