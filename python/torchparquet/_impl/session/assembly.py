@@ -23,13 +23,18 @@ from torchparquet._impl.files.remote.urls import is_remote_url
 from torchparquet._impl.functions.decoders import Decoder
 from torchparquet._impl.functions.transforms import Processor, Transform, Transforms
 from torchparquet._impl.native import tensor_bytes
-from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions, check_dynamic
+from torchparquet._impl.plan.plan_options import (
+    DEFAULT_WINDOW,
+    Int64Array,
+    PlanOptions,
+    check_dynamic,
+)
 from torchparquet._impl.plan.step_costs import RowCosts
 from torchparquet._impl.ranks.sharding import Membership
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.reader_arguments import field_spec
 from torchparquet._impl.reading.streams import StreamOpener
-from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW, WindowMemory
+from torchparquet._impl.reading.window_limits import WindowMemory
 from torchparquet._impl.reading.word_pass import WordPass
 from torchparquet._impl.rows.exclusions import Exclusions
 from torchparquet._impl.rows.filters import both

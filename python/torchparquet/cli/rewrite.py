@@ -18,12 +18,12 @@ from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.remote.urls import split_scheme, without_credentials
 from torchparquet.cli import arguments
 from torchparquet.cli.arguments import Data
-from torchparquet.cli.cluster import connected, ray_option
-from torchparquet.cli.columns import ColumnFacts, read_facts, sampled_row_groups
-from torchparquet.cli.rewrite import on_ray, writing
-from torchparquet.cli.rewrite.input_rows import InputRows, deal, grouped, prefetched, shuffled
-from torchparquet.cli.rewrite.places import LocalOutput, output_place
-from torchparquet.cli.rewrite.writing import Layout, PlannedFile, RewriteOptions, write_file
+from torchparquet.cli.preparing import on_ray, writing
+from torchparquet.cli.preparing.cluster import Cluster, cluster_of, ray_option
+from torchparquet.cli.preparing.footer_facts import ColumnFacts, read_facts, sampled_row_groups
+from torchparquet.cli.preparing.input_rows import InputRows, deal, grouped, prefetched, shuffled
+from torchparquet.cli.preparing.places import LocalOutput, output_place
+from torchparquet.cli.preparing.writing import Layout, PlannedFile, RewriteOptions, write_file
 from torchparquet.cli.screen import Advance, counted, plain, progress, size
 
 
@@ -98,11 +98,11 @@ def command(
             f"level {options['codec_level']}"
         )
     wanted = RewriteOptions(page_checksums=not no_page_checksums, **options)
-    return rewrite(data, output, wanted, ray)
+    return rewrite(data, output, wanted, cluster_of(ray, wanted.max_memory))
 
 
 def rewrite(
-    data: Data, output: str, options: RewriteOptions, ray: str | None = None
+    data: Data, output: str, options: RewriteOptions, cluster: Cluster | None = None
 ) -> dict[str, Any]:
     """Write the files that the output lacks, and return a report as JSON values."""
     place, manifest = output_place(output, data), data.manifest()
@@ -127,7 +127,6 @@ def rewrite(
     passes = 2 if options.shuffle else 1
     resumed, outputs = 0, list[str]()
     with (
-        connected(ray, options.max_memory) as cluster,
         place.locked() as buckets,
         progress("rewriting", manifest.num_rows * passes) as advance,
     ):

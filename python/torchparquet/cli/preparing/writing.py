@@ -12,9 +12,9 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from torchparquet._impl.files.listing import Listing
-from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW
-from torchparquet.cli.columns import read_footer
-from torchparquet.cli.rewrite.places import LocalOutput
+from torchparquet._impl.plan.plan_options import DEFAULT_WINDOW
+from torchparquet.cli.preparing.footer_facts import read_footer, reading_threads
+from torchparquet.cli.preparing.places import LocalOutput
 from torchparquet.errors import SchemaMismatchError, naming, one_line
 
 JOURNAL = "_rewrite.json"
@@ -260,17 +260,18 @@ def common_schema(paths: Sequence[str], listing: Listing) -> OutputSchema:
     fields, key_values = list(first), dict(first.metadata or {})
     differing: set[bytes] = set()
     keeps_arrow_schema = False
-    for path in paths:
-        schema, metadata = _schema_of(path, listing)
-        _check_same(paths[0], first, path, schema)
-        fields = [
-            ours.with_nullable(ours.nullable or theirs.nullable)
-            for ours, theirs in zip(fields, schema, strict=True)
-        ]
-        for key, value in (schema.metadata or {}).items():
-            if key_values.setdefault(key, value) != value:
-                differing.add(key)
-        keeps_arrow_schema |= _ARROW_SCHEMA in (metadata.metadata or {})
+    with reading_threads(listing) as threads:
+        found = threads.map(lambda path: _schema_of(path, listing), paths)
+        for path, (schema, metadata) in zip(paths, found, strict=True):
+            _check_same(paths[0], first, path, schema)
+            fields = [
+                ours.with_nullable(ours.nullable or theirs.nullable)
+                for ours, theirs in zip(fields, schema, strict=True)
+            ]
+            for key, value in (schema.metadata or {}).items():
+                if key_values.setdefault(key, value) != value:
+                    differing.add(key)
+            keeps_arrow_schema |= _ARROW_SCHEMA in (metadata.metadata or {})
     arrow = pa.schema(fields, metadata=key_values or None)
     options = {
         "store_schema": keeps_arrow_schema,

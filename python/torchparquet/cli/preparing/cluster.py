@@ -32,12 +32,15 @@ ray_option = click.option(
 )
 
 
-@contextmanager
-def connected(address: str | None, task_bytes: int) -> Iterator[Cluster | None]:
-    """Connect to a cluster whose tasks may take so much memory; None without an address."""
+def cluster_of(address: str | None, task_bytes: int) -> Cluster | None:
+    """Connect to a cluster until the command ends; its tasks may take so much memory."""
     if address is None:
-        yield None
-        return
+        return None
+    return click.get_current_context().with_resource(_connected(address, task_bytes))
+
+
+@contextmanager
+def _connected(address: str, task_bytes: int) -> Iterator[Cluster]:
     try:
         import ray
     except ImportError:
