@@ -124,6 +124,22 @@ def test_files_are_inspected_and_verified_by_all_machines(
     assert {one["path"] for one in found["failures"]} == {str(tmp_path / "1.parquet")}
 
 
+def test_statistics_are_those_of_one_machine(source: Path, cluster: Any, tmp_path: Path) -> None:
+    """To the last bit, of a sample too, though tasks begin within row groups."""
+
+    def saved(name: str, *options: str) -> Any:
+        output = tmp_path / name
+        few = ("--max-memory", "1MiB", "--sample", "5000", "--words", "id", "--max-words", "50")
+        selected = ("--filter", "id % 3 != 0", "--output", str(output))
+        assert main(["stats", str(source), *few, *selected, *options]) == 0
+        return json.loads(output.read_text())
+
+    alone = saved("alone.json")
+    assert saved("on_ray.json", "--ray", cluster.address) == alone
+    assert alone["rows"] == ROWS // 3 * 2
+    assert alone["columns"]["list"]["num_sampled"] == 5000
+
+
 def first_file(output: Path) -> None:
     while not any(output.glob("*.parquet")):
         time.sleep(0.01)
@@ -178,7 +194,12 @@ def test_a_wrong_address_is_told_before_anything_is_read(
     source: Path, tmp_path: Path, capsys: Any
 ) -> None:
     on_ray = ("--ray", "127.0.0.1:1")
-    for command in (["rewrite", "--output", str(tmp_path / "output")], ["verify"], ["inspect"]):
+    for command in (
+        ["rewrite", "--output", str(tmp_path / "output")],
+        ["verify"],
+        ["inspect"],
+        ["stats"],
+    ):
         assert main([*command, str(tmp_path / "missing"), *on_ray]) != 0
         assert "--ray cannot connect to '127.0.0.1:1'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
