@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.fixtures.texts import hugging_face
 from torchparquet.cli import main
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
@@ -204,6 +205,18 @@ def test_a_wrong_address_is_told_before_anything_is_read(
         assert "--ray cannot connect to '127.0.0.1:1'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
     assert main(["verify", str(source), "--no-decode", *on_ray]) == 0
+
+
+def test_tokens_are_those_of_one_machine(source: Path, cluster: Any, tmp_path: Path) -> None:
+    tokenizer = hugging_face()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    packed = ("--shuffle", "--pack", "text", "--tokenizer", str(tmp_path / "tokenizer.json"))
+    assert rewritten(source, tmp_path / "alone", *packed) == 0
+    assert rewritten(source, tmp_path / "on_ray", *packed, "--ray", cluster.address) == 0
+    assert contents(tmp_path / "on_ray") == contents(tmp_path / "alone")
+    made = pq.read_table(tmp_path / "on_ray").sort_by("id")
+    words = [tokenizer.encode(f"text {i}", add_special_tokens=False).ids for i in range(97)]
+    assert made["text"].to_pylist() == [words[i % 97] for i in range(ROWS)]
 
 
 def test_errors_of_tasks_are_those_of_one_machine(

@@ -15,6 +15,7 @@ from torchparquet._impl.files.listing import Listing
 from torchparquet._impl.plan.plan_options import DEFAULT_WINDOW
 from torchparquet.cli.preparing.footer_facts import read_footer, reading_threads
 from torchparquet.cli.preparing.places import LocalOutput
+from torchparquet.cli.preparing.text_column import TextColumn
 from torchparquet.errors import SchemaMismatchError, naming, one_line
 
 JOURNAL = "_rewrite.json"
@@ -51,6 +52,8 @@ class RewriteOptions:
     shuffle: bool = False
     seed: int = 0
     max_memory: int = 1 << 30
+    pack: str | None = None  # the column of texts that become tokens
+    tokenizer: str | None = None
 
 
 @dataclass(frozen=True)
@@ -117,9 +120,12 @@ def parse_encodings(texts: Sequence[str]) -> dict[str, str]:
     return encodings
 
 
-def make_request(fingerprint: str, options: RewriteOptions) -> dict[str, Any]:
+def make_request(
+    fingerprint: str, options: RewriteOptions, texts: TextColumn | None
+) -> dict[str, Any]:
     """Return what must be the same when a rewrite resumes, as JSON values."""
     request = {"fingerprint": fingerprint, **asdict(options)}
+    request["tokenizer"] = None if texts is None else texts.tokenizer.key
     if options.shuffle:
         # NumPy's random numbers may change between its releases.
         return request | {"numpy": np.__version__}
@@ -173,6 +179,12 @@ class OutputSchema(NamedTuple):
     leaves: list[str]
     changes: list[str]
     differing_keys: list[str]  # of metadata, where the first file's value is kept
+
+    def with_tokens(self, texts: TextColumn) -> OutputSchema:
+        """Return the schema with tokens in place of texts, which has as many leaves."""
+        arrow = texts.schema(self.arrow)
+        leaves = _leaves(_footer_without_rows(arrow, **self.writer_options))
+        return self._replace(arrow=arrow, leaves=[leaf.path for leaf in leaves])
 
 
 class PlannedFile(NamedTuple):
