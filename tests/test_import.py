@@ -65,6 +65,27 @@ def test_import_starts_and_prints_nothing(record_property: Any, capsys: Any) -> 
         print(f"\nimport torchparquet, over torch and pyarrow: {result.stdout.strip()}")
 
 
+def test_torch_is_imported_with_the_first_public_name() -> None:
+    result = run(
+        """
+        import sys
+        import torchparquet
+        from torchparquet.errors import CorruptFileError
+        print("torch" in sys.modules, hasattr(torchparquet, "no_such_name"), "torch" in sys.modules)
+        print(torchparquet.CorruptFileError is CorruptFileError, torchparquet.features.Clip)
+        try:
+            from torchparquet import ParquetDataSet
+        except ImportError as error:
+            print(error.name)
+        """
+    )
+    assert result.stdout.splitlines() == [
+        "False False True",
+        "True <class 'torchparquet.features.Clip'>",
+        "torchparquet",
+    ], result.stderr
+
+
 # The release of pyarrow
 
 

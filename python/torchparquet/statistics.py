@@ -21,7 +21,7 @@ from torchparquet._impl.checks import (
 )
 from torchparquet._impl.files.cache_file import write_to_disk
 from torchparquet._impl.sequences.holding import HoldingOpener
-from torchparquet._impl.statistics.column_pass import summarize
+from torchparquet._impl.statistics.column_pass import Machines, summarize
 from torchparquet._impl.statistics.summaries import MOST_DISTINCT, NUM_STEPS
 from torchparquet.dataset import ParquetDataset
 from torchparquet.errors import one_line
@@ -324,8 +324,9 @@ def statistics_of(
     max_words: int,
     sample: int,
     advance: Callable[[int], None] = lambda _: None,
+    machines: Machines | None = None,
 ) -> Statistics:
-    """Return `Statistics.of` a data set; `advance` is called with the rows of each batch."""
+    """Return `Statistics.of` a data set; `advance` is called with the rows that were read."""
     if not isinstance(dataset, ParquetDataset):
         raise TypeError(f"dataset must be a ParquetDataset, got {shown(dataset)}")
     words = checked_names(words, "words") if words else ()
@@ -341,7 +342,14 @@ def statistics_of(
     rows = streams.rows if isinstance(streams, HoldingOpener) else streams
     if rows.manifest.packed is not None:
         raise ValueError("statistics are of rows, which Pack turns into sequences; leave out pack")
-    found = summarize(rows, words=words, max_words=max_words, sample=sample, advance=advance)
+    found = summarize(
+        rows,
+        words=words,
+        max_words=max_words,
+        sample=sample,
+        advance=advance,
+        machines=machines,
+    )
     columns = {name: ColumnStatistics(**figures) for name, figures in found.items()}
     return Statistics(columns, rows.manifest.num_rows)
 

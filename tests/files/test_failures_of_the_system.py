@@ -17,7 +17,7 @@ import pytest
 from torchparquet import CorruptFileError, ParquetDataset
 from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet._impl.rows.fragments import Fragments
-from torchparquet.cli.columns import read_footer
+from torchparquet.cli.preparing.footer_facts import read_footer
 from torchparquet.errors import naming, unreadable
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.fixtures.texts import hugging_face
 from torchparquet.cli import main
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
@@ -58,6 +60,15 @@ def cluster() -> Iterator[Any]:
     made.shutdown()
 
 
+@pytest.fixture
+def without_torch(tmp_path: Path, monkeypatch: Any) -> None:
+    """Let no machine of a cluster that starts afterwards import torch."""
+    (tmp_path / "first" / "torch").mkdir(parents=True)
+    (tmp_path / "first" / "torch" / "__init__.py").write_text("raise ImportError('no torch')")
+    others = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'first'}{os.pathsep}{others}")
+
+
 def rewritten(source: Path, output: Path, *options: str) -> int:
     return main(["rewrite", str(source), "--output", str(output), *LAYOUT, *options])
 
@@ -76,6 +87,7 @@ def alone(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
+@pytest.mark.usefixtures("without_torch")
 def test_the_files_are_those_of_one_machine(
     source: Path, alone: Path, cluster: Any, tmp_path: Path
 ) -> None:
@@ -111,6 +123,22 @@ def test_files_are_inspected_and_verified_by_all_machines(
     status, found = report("verify", *few, *on_ray)
     assert (status, found) == report("verify", *few)
     assert {one["path"] for one in found["failures"]} == {str(tmp_path / "1.parquet")}
+
+
+def test_statistics_are_those_of_one_machine(source: Path, cluster: Any, tmp_path: Path) -> None:
+    """To the last bit, of a sample too, though tasks begin within row groups."""
+
+    def saved(name: str, *options: str) -> Any:
+        output = tmp_path / name
+        few = ("--max-memory", "1MiB", "--sample", "5000", "--words", "id", "--max-words", "50")
+        selected = ("--filter", "id % 3 != 0", "--output", str(output))
+        assert main(["stats", str(source), *few, *selected, *options]) == 0
+        return json.loads(output.read_text())
+
+    alone = saved("alone.json")
+    assert saved("on_ray.json", "--ray", cluster.address) == alone
+    assert alone["rows"] == ROWS // 3 * 2
+    assert alone["columns"]["list"]["num_sampled"] == 5000
 
 
 def first_file(output: Path) -> None:
@@ -154,19 +182,41 @@ def test_the_command_goes_on_after_the_cluster_was_killed(
     assert contents(output) == contents(alone)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--max-memory", "2GiB"], "no machine of Ray grants 2,147,483,648 bytes to one"),
-        (["--ray", "127.0.0.1:1"], "--ray cannot connect to '127.0.0.1:1'"),
-    ],
-)
-def test_a_cluster_that_cannot_do_it_is_refused(
-    source: Path, cluster: Any, tmp_path: Path, capsys: Any, options: list[str], said: str
+def test_a_cluster_that_has_less_memory_is_refused(
+    source: Path, cluster: Any, tmp_path: Path, capsys: Any
 ) -> None:
-    assert rewritten(source, tmp_path / "output", "--ray", cluster.address, *options) != 0
-    assert said in capsys.readouterr().err
+    options = ("--ray", cluster.address, "--max-memory", "2GiB")
+    assert rewritten(source, tmp_path / "output", *options) != 0
+    assert "no machine of Ray grants 2,147,483,648 bytes to one" in capsys.readouterr().err
     assert not (tmp_path / "output").exists()
+
+
+def test_a_wrong_address_is_told_before_anything_is_read(
+    source: Path, tmp_path: Path, capsys: Any
+) -> None:
+    on_ray = ("--ray", "127.0.0.1:1")
+    for command in (
+        ["rewrite", "--output", str(tmp_path / "output")],
+        ["verify"],
+        ["inspect"],
+        ["stats"],
+    ):
+        assert main([*command, str(tmp_path / "missing"), *on_ray]) != 0
+        assert "--ray cannot connect to '127.0.0.1:1'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    assert main(["verify", str(source), "--no-decode", *on_ray]) == 0
+
+
+def test_tokens_are_those_of_one_machine(source: Path, cluster: Any, tmp_path: Path) -> None:
+    tokenizer = hugging_face()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    packed = ("--shuffle", "--pack", "text", "--tokenizer", str(tmp_path / "tokenizer.json"))
+    assert rewritten(source, tmp_path / "alone", *packed) == 0
+    assert rewritten(source, tmp_path / "on_ray", *packed, "--ray", cluster.address) == 0
+    assert contents(tmp_path / "on_ray") == contents(tmp_path / "alone")
+    made = pq.read_table(tmp_path / "on_ray").sort_by("id")
+    words = [tokenizer.encode(f"text {i}", add_special_tokens=False).ids for i in range(97)]
+    assert made["text"].to_pylist() == [words[i % 97] for i in range(ROWS)]
 
 
 def test_errors_of_tasks_are_those_of_one_machine(

@@ -24,10 +24,10 @@ from tests.fixtures.tree import completed
 from torchparquet import FileChangedError
 from torchparquet._impl.files.manifest_reading import read_manifest
 from torchparquet.cli import main
-from torchparquet.cli.rewrite import writing
-from torchparquet.cli.rewrite.input_rows import InputRows, in_buckets
-from torchparquet.cli.rewrite.places import LocalOutput
-from torchparquet.cli.rewrite.writing import JOURNAL, Layout
+from torchparquet.cli.preparing import writing
+from torchparquet.cli.preparing.input_rows import InputRows, in_buckets
+from torchparquet.cli.preparing.places import LocalOutput
+from torchparquet.cli.preparing.writing import JOURNAL, Layout
 
 
 def table_of(num_rows: int, first: int = 0) -> pa.Table:

@@ -23,8 +23,8 @@ from faults.injection.origin import origin_of
 from faults.injection.reading import CONFIGURATIONS, Collected, DifferenceError, oracle
 from faults.injection.shim import Call, Effect, Fault
 from torchparquet.cli.arguments import Data
+from torchparquet.cli.preparing.writing import RewriteOptions
 from torchparquet.cli.rewrite import rewrite
-from torchparquet.cli.rewrite.writing import RewriteOptions
 
 _CALLS = (Call.OPEN, Call.WRITE, Call.RENAME, Call.CLOSE, Call.TRUNCATE)
 _MAX_CALLS = 25  # of each kind, drawn by the seed

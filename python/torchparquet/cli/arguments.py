@@ -237,6 +237,12 @@ num_workers_option = number_option(
     "--num-workers", least=0, most=2**16 - 1, default=0, help="DataLoader workers of each rank."
 )
 world_size_option = number_option("--world-size", default=1, help="Ranks.")
+tokenizer_option = click.option(
+    "--tokenizer",
+    metavar="NAME",
+    help="Make tokens of a packed column of texts: a tokenizer.json, its folder, or a name in "
+    "the local cache of Hugging Face.",
+)
 
 # Of a data set: named as the arguments of `ParquetDataset`, or of their options.
 _DATASET_OPTIONS = (
@@ -295,12 +301,7 @@ _DATASET_OPTIONS = (
         metavar="N",
         help="A token that follows each document; with --tokenizer also as text.",
     ),
-    click.option(
-        "--tokenizer",
-        metavar="NAME",
-        help="Make tokens of a packed column of texts: a tokenizer.json, its folder, or a name in "
-        "the local cache of Hugging Face.",
-    ),
+    tokenizer_option,
     click.option("--token-cache", metavar="FOLDER", help="The folder that keeps the tokens."),
     click.option("--chat", is_flag=True, help="The packed column has conversations."),
     click.option(

@@ -27,8 +27,9 @@ from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.streams import StreamOpener
 from torchparquet.cli import arguments
 from torchparquet.cli.arguments import Data
-from torchparquet.cli.columns import read_facts, read_footer, readable_columns, tensor_of, window_of
-from torchparquet.cli.rewrite.input_rows import prefetched
+from torchparquet.cli.columns import readable_columns, tensor_of, window_of
+from torchparquet.cli.preparing.footer_facts import read_facts, read_footer
+from torchparquet.cli.preparing.input_rows import prefetched
 from torchparquet.cli.screen import Advance, Panel, counted, draw, progress, show_table, size
 from torchparquet.jagged import Jagged
 

@@ -11,18 +11,12 @@ from numpy.typing import ArrayLike
 from rich.console import Console
 
 from torchparquet._impl.files.manifest import Manifest
-from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW
+from torchparquet._impl.plan.plan_options import DEFAULT_WINDOW
 from torchparquet.cli import arguments
 from torchparquet.cli.arguments import Data
-from torchparquet.cli.cluster import connected, ray_option
-from torchparquet.cli.columns import (
-    ColumnFacts,
-    Tensor,
-    read_facts,
-    sampled_row_groups,
-    tensors_of,
-    window_of,
-)
+from torchparquet.cli.columns import Tensor, tensors_of, window_of
+from torchparquet.cli.preparing.cluster import cluster_of, ray_option
+from torchparquet.cli.preparing.footer_facts import ColumnFacts, read_facts, sampled_row_groups
 from torchparquet.cli.screen import counted, plain, progress, show_table, size
 
 _MAX_FILES = 20
@@ -96,12 +90,10 @@ def command(data: Data, *, all_pages: bool, ray: str | None, **use: int) -> dict
     The command also shows the tensor of each column. It reads footers and headers of pages, but no
     values.
     """
+    cluster = cluster_of(ray, 0)
     manifest = data.manifest()
     wanted = range(manifest.num_row_groups) if all_pages else sampled_row_groups(manifest)
-    with (
-        connected(ray, 0) as cluster,
-        progress("footers", len(manifest.files)) as advance,
-    ):
+    with progress("footers", len(manifest.files)) as advance:
         footers = read_facts(manifest, wanted, advance, cluster)
     columns = footers.columns
     tensors = tensors_of(columns, manifest)

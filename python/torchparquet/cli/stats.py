@@ -21,6 +21,7 @@ from torchparquet.cli.arguments import (
     report_command,
 )
 from torchparquet.cli.columns import readable_columns, tensors_of
+from torchparquet.cli.preparing.cluster import cluster_of, ray_option
 from torchparquet.cli.screen import counted, plain, progress, show_table
 from torchparquet.dataset import ParquetDataset
 from torchparquet.statistics import ColumnStatistics, checked_place, statistics_of
@@ -119,12 +120,14 @@ def _split(text: str) -> tuple[Any, ...]:
 )
 @max_memory_option
 @num_threads_option
+@ray_option
 def command(
     data: Data,
     output: str | None,
     words: Sequence[str],
     max_words: int,
     sample: int,
+    ray: str | None,
     **options: Any,
 ) -> dict[str, Any]:
     """Read all rows once, and show statistics of each column.
@@ -134,6 +137,7 @@ def command(
     """
     if output is not None:
         checked_place(output)
+    cluster = cluster_of(ray, options["max_memory"])
     left_out = []
     columns = list(data.columns)
     if not columns:
@@ -156,7 +160,7 @@ def command(
         **options,
     )
     with progress("rows", dataset.manifest.num_rows) as advance:
-        found = statistics_of(dataset, words, max_words, sample, advance)
+        found = statistics_of(dataset, words, max_words, sample, advance, cluster)
     if output is not None:
         found.save(output)
     return {

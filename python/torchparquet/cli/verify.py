@@ -34,13 +34,13 @@ from torchparquet.cli.arguments import (
     number_option,
     report_command,
 )
-from torchparquet.cli.cluster import connected, ray_option
-from torchparquet.cli.columns import (
+from torchparquet.cli.columns import tensor_of
+from torchparquet.cli.preparing.cluster import cluster_of, ray_option
+from torchparquet.cli.preparing.footer_facts import (
     ColumnFacts,
     null_count,
     page_headers,
     read_footer,
-    tensor_of,
 )
 from torchparquet.cli.screen import Advance, counted, plain, progress, several
 from torchparquet.dataset import ParquetDataset
@@ -151,6 +151,7 @@ def command(
     if exclusions is not None and not Path(exclusions).absolute().parent.is_dir():
         raise FileNotFoundError(f"no directory for --exclusions: {exclusions!r}")
     options = ReadOptions(num_threads, order["max_memory"], pin_memory=False)
+    cluster = None if no_decode else cluster_of(ray, order["max_memory"])
     with progress("footers", None) as advance:
         found = find_files(list(data.paths), data.storage, empty_files=True)
         manifests, without_rows, failures = _open_files(found, advance)
@@ -193,10 +194,7 @@ def command(
             else:
                 report["audits_left_out"] = _NO_TENSORS
     decoded = () if no_decode else manifests
-    with (
-        connected(ray, order["max_memory"]) as cluster,
-        progress("decoding", num_rows) as advance,
-    ):
+    with progress("decoding", num_rows) as advance:
         results: Iterable[dict[str, Any]]
         if cluster is None:
             results = (_decoded(one, options, advance) for one in decoded)

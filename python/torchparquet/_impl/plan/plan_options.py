@@ -17,6 +17,7 @@ from torchparquet._impl.checks import (
 )
 from torchparquet.options import Order
 
+DEFAULT_WINDOW = 8  # chunks
 # The `shuffle_window` of windows that are told in rows: as many chunks as `window_rows` holds.
 ANY_CHUNKS = 2**31 - 1
 

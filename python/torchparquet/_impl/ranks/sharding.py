@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from multiprocessing import parent_process
 from multiprocessing.context import get_spawning_popen
@@ -33,9 +34,22 @@ def in_worker() -> bool:
     return get_worker_info() is not None
 
 
-def remember_inherited_group() -> None:
+def _remember_inherited_group() -> None:
     """Note, in a forked child, the group of its parent."""
     _inherited[:] = [dist.group.WORLD] if is_distributed() else []
+
+
+if dist.is_available():
+    # At the first data set it would be too late, after a process group or a fork. A forked child
+    # must not use its parent's sockets, even if it alone has a data set.
+    os.register_at_fork(after_in_child=_remember_inherited_group)
+    if not dist.is_initialized():
+        # If the first `DistributedDataParallel` imported this module, it would keep the group of
+        # that time as a default. Threads of gloo would then outlive `destroy_process_group()`, and
+        # one that frees a tensor while the interpreter exits ends the process by SIGABRT. Older
+        # torch makes a directory for it. If there is no room, the first model says so.
+        with contextlib.suppress(OSError):
+            import torch.distributed.nn.functional  # noqa: F401
 
 
 class Membership:

@@ -123,10 +123,12 @@ class StreamOpener:
             pin_memory = self._pins_memory(device)
         return DeviceStage(stream, device, pin_memory=pin_memory)
 
-    def read_once(self, plan: EpochPlan) -> Generator[Batch, None, None]:
-        """Read the only share of a plan, and free what that takes."""
+    def read_once(
+        self, plan: EpochPlan, begin: int = 0, end: int | None = None
+    ) -> Generator[Batch, None, None]:
+        """Read steps `[begin, end)` of the only share of a plan, and free what that takes."""
         try:
-            stream = self.open([plan.share(0)], 1)
+            stream = self.open([plan.share(0).steps(begin, end)], 1)
             yield from stream
             stream.close()
         finally:

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torchparquet._impl.native import tensor_bytes, window_row_bytes
-from torchparquet._impl.plan.plan_options import Int64Array
+from torchparquet._impl.plan.plan_options import DEFAULT_WINDOW, Int64Array
 from torchparquet._impl.reading.reader_arguments import field_spec
 
 if TYPE_CHECKING:
     from torchparquet._impl.batches.fields import Field
-
-DEFAULT_WINDOW = 8
 
 
 @dataclass

@@ -9,12 +9,12 @@ import numpy as np
 
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.native import tensor_bytes
-from torchparquet._impl.plan.plan_options import Int64Array, PlanOptions
+from torchparquet._impl.plan.plan_options import DEFAULT_WINDOW, Int64Array, PlanOptions
 from torchparquet._impl.plan.step_costs import RowCosts
 from torchparquet._impl.ranks.sharding import Membership
 from torchparquet._impl.reading.reader_arguments import field_spec
 from torchparquet._impl.reading.streams import StreamOpener
-from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW, WindowMemory
+from torchparquet._impl.reading.window_limits import WindowMemory
 from torchparquet._impl.sampling.global_streams import GlobalOpener
 from torchparquet._impl.sampling.policies import Policies, Sampling
 from torchparquet._impl.sampling.policy import GlobalOrder, Policy, RowOrder

@@ -28,7 +28,16 @@ def priorities_of(first: int, count: int) -> Priorities:
     They are the outputs of splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
     generators", 2014), a bijection of the numbers.
     """
-    mixed = np.arange(first + 1, first + count + 1, dtype=np.uint64)
+    return _mixed(np.arange(first + 1, first + count + 1, dtype=np.uint64))
+
+
+def priorities_of_items(of_rows: Priorities, num_items: NDArray[np.int64]) -> Priorities:
+    """Return random priorities of the items of rows, which their row and place in it decide."""
+    places = np.arange(num_items.sum()) - np.repeat(np.cumsum(num_items) - num_items, num_items)
+    return _mixed(np.repeat(of_rows, num_items) + places.astype(np.uint64))
+
+
+def _mixed(mixed: Priorities) -> Priorities:
     mixed *= np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed ^= mixed >> np.uint64(shift)
@@ -55,6 +64,9 @@ class Summary(Protocol):
     def add(self, partial: Any) -> None:
         """Merge the partial figures of the next batch."""
 
+    def emptied(self) -> Summary:
+        """Return one without figures, which reduces a batch as this one does."""
+
     def figures(self) -> dict[str, Any]:
         """Return the figures of all batches, by the attributes of `ColumnStatistics`."""
 
@@ -75,6 +87,10 @@ class Counts:
         """Add both."""
         self._count += partial[0]
         self._nulls += partial[1]
+
+    def emptied(self) -> Counts:
+        """Return one without values."""
+        return Counts()
 
     def figures(self) -> dict[str, Any]:
         """Return both of all batches."""
@@ -162,6 +178,12 @@ class Numbers:
             share = (self._most + self._spare) / self._num_kept
             self._cut(np.uint64(int(int(self._last_priority) * share)))
 
+    def emptied(self) -> Numbers:
+        """Return one without numbers, which leaves out those that are too many here."""
+        made = Numbers(self._most)
+        made._last_priority = self._last_priority
+        return made
+
     def _cut(self, last_priority: np.uint64) -> None:
         """Keep the values up to a priority, if they are enough."""
         values, priorities = (np.concatenate(of) for of in zip(*self._kept, strict=True))
@@ -246,6 +268,12 @@ class Words:
         ):
             self._merge()
 
+    def emptied(self) -> Words:
+        """Return one without words, which counts none where they are dropped here."""
+        made = Words(self._most)
+        made._is_dropped = self._is_dropped
+        return made
+
     def _merge(self) -> None:
         tables = [*([] if self._merged is None else [self._merged]), *self._pending]
         if not tables:
@@ -308,6 +336,10 @@ class Lengths:
             least = int(lengths.min())
             self._least = least if self._least is None else min(self._least, least)
             self._most = max(self._most, int(lengths.max()))
+
+    def emptied(self) -> Lengths:
+        """Return one without lists."""
+        return Lengths()
 
     def figures(self) -> dict[str, Any]:
         """Return the figures of all lists."""

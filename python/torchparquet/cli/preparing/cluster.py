@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from torchparquet.errors import one_line
 # Of a task whose machine went away; Ray's default is 3.
 _MAX_RETRIES = 100
 _REACHED_SECONDS = 20
+_TASKS_PER_PROCESSOR = 4
 
 
 ray_option = click.option(
@@ -32,12 +34,15 @@ ray_option = click.option(
 )
 
 
-@contextmanager
-def connected(address: str | None, task_bytes: int) -> Iterator[Cluster | None]:
-    """Connect to a cluster whose tasks may take so much memory; None without an address."""
+def cluster_of(address: str | None, task_bytes: int) -> Cluster | None:
+    """Connect to a cluster until the command ends; its tasks may take so much memory."""
     if address is None:
-        yield None
-        return
+        return None
+    return click.get_current_context().with_resource(_connected(address, task_bytes))
+
+
+@contextmanager
+def _connected(address: str, task_bytes: int) -> Iterator[Cluster]:
     try:
         import ray
     except ImportError:
@@ -86,22 +91,43 @@ class Cluster:
         while left:
             done, left = self.ray.wait(left, fetch_local=False)
             for one in done:
-                try:
-                    self.ray.get(one)
-                except self.ray.exceptions.RayTaskError as error:
-                    raise error.cause from None
+                self._result(one)
                 advance(pending[one])
+
+    def put(self, value: Any) -> Any:
+        """Return what stands for a value among the arguments of tasks."""
+        return self.ray.put(value)
 
     def each(
         self,
         function: Callable[..., Any],
-        given: Sequence[Any],
+        given: Iterable[Sequence[Any]],
         sizes: Sequence[int],
         advance: Advance,
-    ) -> list[Any]:
-        """Return what a function makes of each argument, of which each has a size."""
+    ) -> Iterator[Any]:
+        """Yield what a function makes of each argument in order; each argument has a size.
+
+        A bounded number of tasks wait, so that later arguments may depend on earlier results.
+        """
         task = self.task(function)
-        made = [task.remote(*one) for one in given]
-        self.wait(dict(zip(made, sizes, strict=True)), advance)
-        found: list[Any] = self.ray.get(made)
-        return found
+        most = _TASKS_PER_PROCESSOR * max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+        pending: deque[tuple[Any, int]] = deque()
+
+        def result() -> Any:
+            one, size = pending.popleft()
+            found = self._result(one)
+            advance(size)
+            return found
+
+        for arguments, size in zip(given, sizes, strict=True):
+            pending.append((task.remote(*arguments), size))
+            if len(pending) >= most:
+                yield result()
+        while pending:
+            yield result()
+
+    def _result(self, one: Any) -> Any:
+        try:
+            return self.ray.get(one)
+        except self.ray.exceptions.RayTaskError as error:
+            raise error.cause from None

@@ -16,14 +16,21 @@ from rich.console import Console
 
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.remote.urls import split_scheme, without_credentials
+from torchparquet._impl.text.tokenizer import tokenizer_of
 from torchparquet.cli import arguments
 from torchparquet.cli.arguments import Data
-from torchparquet.cli.cluster import connected, ray_option
-from torchparquet.cli.columns import ColumnFacts, read_facts, sampled_row_groups
-from torchparquet.cli.rewrite import on_ray, writing
-from torchparquet.cli.rewrite.input_rows import InputRows, deal, grouped, prefetched, shuffled
-from torchparquet.cli.rewrite.places import LocalOutput, output_place
-from torchparquet.cli.rewrite.writing import Layout, PlannedFile, RewriteOptions, write_file
+from torchparquet.cli.preparing import on_ray, writing
+from torchparquet.cli.preparing.cluster import Cluster, cluster_of, ray_option
+from torchparquet.cli.preparing.footer_facts import ColumnFacts, read_facts, sampled_row_groups
+from torchparquet.cli.preparing.input_rows import InputRows, deal, grouped, prefetched, shuffled
+from torchparquet.cli.preparing.places import LocalOutput, output_place
+from torchparquet.cli.preparing.text_column import TextColumn
+from torchparquet.cli.preparing.writing import (
+    Layout,
+    PlannedFile,
+    RewriteOptions,
+    write_file,
+)
 from torchparquet.cli.screen import Advance, counted, plain, progress, size
 
 
@@ -41,6 +48,8 @@ def _show(console: Console, report: dict[str, Any]) -> None:
         f"{order}; {size(report['input_bytes'])} before, {size(report['output_bytes'])} now"
     )
     console.print(f"codec: {', '.join(dict.fromkeys(report['codecs'].values()))}")
+    if report["tokenized"] is not None:
+        console.print(f"tokens in place of texts: {plain(report['tokenized'])}")
     for change in report["schema_changes"]:
         console.print(f"[yellow]stored otherwise[/]  {plain(change)}")
     for key in report["differing_metadata"]:
@@ -78,6 +87,10 @@ def _show(console: Console, report: dict[str, Any]) -> None:
 @click.option("--no-page-checksums", is_flag=True, help="Write pages without checksums.")
 @click.option("--shuffle", is_flag=True, help="Permute the rows of all files.")
 @arguments.number_option("--seed", least=0, most=2**64 - 1, default=0, help="Of the permutation.")
+@click.option(
+    "--pack", metavar="NAME", help="Write tokens in place of this column of texts, for Pack(NAME)."
+)
+@arguments.tokenizer_option
 @arguments.size_option(
     "--max-memory", "1GiB", "Bound of memory; with --shuffle, more of it means fewer reads."
 )
@@ -97,12 +110,15 @@ def command(
             "codec_level needs a codec (--codec), since columns keep theirs without one; got "
             f"level {options['codec_level']}"
         )
+    for needing, needed in (("pack", "tokenizer"), ("tokenizer", "pack")):
+        if options[needing] is not None and options[needed] is None:
+            raise click.UsageError(f"--{needing} needs --{needed} NAME")
     wanted = RewriteOptions(page_checksums=not no_page_checksums, **options)
-    return rewrite(data, output, wanted, ray)
+    return rewrite(data, output, wanted, cluster_of(ray, wanted.max_memory))
 
 
 def rewrite(
-    data: Data, output: str, options: RewriteOptions, ray: str | None = None
+    data: Data, output: str, options: RewriteOptions, cluster: Cluster | None = None
 ) -> dict[str, Any]:
     """Write the files that the output lacks, and return a report as JSON values."""
     place, manifest = output_place(output, data), data.manifest()
@@ -110,12 +126,19 @@ def rewrite(
     with_rows = np.flatnonzero(manifest.file_num_rows).tolist()
     names = [leaf.path for leaf in manifest.schemas[int(manifest.file_schema[with_rows[0]])]]
     schema = writing.common_schema([manifest.files[file] for file in with_rows], manifest.listing)
+    texts = None
+    if options.pack is not None:
+        tokenizer = tokenizer_of(
+            options.tokenizer, add_special_tokens=False, chat=False, num_threads=1
+        )
+        texts = TextColumn(options.pack, tokenizer)
+        schema = schema.with_tokens(texts)
     # The rows of one directory stay together.
     parts: dict[str, InputRows] = {}
     directories = np.array([_keys_of(path, place.root) for path in manifest.files])
     for directory in dict.fromkeys(directories[with_rows].tolist()):
         own = manifest.keep((directories == directory)[manifest.row_group_file])
-        parts[directory] = InputRows(own, schema.arrow)
+        parts[directory] = InputRows(own, schema.arrow, texts)
     if options.shuffle and len(parts) > 1:
         raise ValueError(
             "rows of different key=value directories cannot be shuffled together, since the "
@@ -127,11 +150,10 @@ def rewrite(
     passes = 2 if options.shuffle else 1
     resumed, outputs = 0, list[str]()
     with (
-        connected(ray, options.max_memory) as cluster,
         place.locked() as buckets,
         progress("rewriting", manifest.num_rows * passes) as advance,
     ):
-        request = writing.make_request(manifest.fingerprint, options)
+        request = writing.make_request(manifest.fingerprint, options, texts)
         begun = writing.begun_layout(place, request)
         layout = begun or _make_layout(manifest, names, parts, options)
         how = writing.writer_options(schema, layout, options)
@@ -166,6 +188,7 @@ def rewrite(
         "row_group_rows": layout.row_group_rows,
         "encodings": dict(zip(names, layout.encodings, strict=True)),
         "codecs": dict(zip(names, layout.codecs, strict=True)),
+        "tokenized": options.pack,
         "shuffled": options.shuffle,
         "seed": options.seed if options.shuffle else None,
         "input_files": len(manifest.files),
@@ -213,7 +236,11 @@ def _make_layout(
         options,
         manifest.num_rows,
         max(rows.bytes_per_row() for rows in parts.values()),
-        [options.encodings.get(name) or _kept_encoding(facts[name]) for name in names],
+        [
+            options.encodings.get(name)
+            or ("byte_stream_split" if name == options.pack else _kept_encoding(facts[name]))
+            for name in names
+        ],
         [options.codec or _kept_codec(facts[name]) for name in names],
     )
 

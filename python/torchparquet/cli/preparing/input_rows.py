@@ -6,7 +6,7 @@ import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from itertools import islice, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,12 +20,16 @@ from torchparquet._impl.files.listing import Listing
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.places import Disk
 from torchparquet._impl.files.remote.store import may_be_same
-from torchparquet.cli.rewrite.writing import Layout
+from torchparquet.cli.preparing.footer_facts import reading_threads
+from torchparquet.cli.preparing.text_column import TextColumn
+from torchparquet.cli.preparing.writing import Layout
 from torchparquet.cli.screen import Advance
 from torchparquet.errors import CastError, FileChangedError, naming, one_line, unreadable
 
 _READ_BUFFER_BYTES = 1 << 20
 _SAMPLED_ROW_GROUPS = 8
+# Of a slice, which fits the memory as a whole; each has a buffer for every column.
+_ROW_GROUPS_AT_ONCE = 4
 _SAMPLED_ROWS = 2048
 _INT96_MILLISECONDS = 2**63 // 10**6
 _MAX_CHECKED_ROWS = 1 << 16
@@ -38,19 +42,25 @@ Item = TypeVar("Item")
 class InputRows:
     """The rows of some files, numbered over all of them."""
 
-    def __init__(self, manifest: Manifest, schema: Any) -> None:
-        """Give all rows of the manifest that schema."""
-        self._manifest, self._schema = manifest, schema
+    def __init__(self, manifest: Manifest, schema: Any, texts: TextColumn | None = None) -> None:
+        """Give all rows of the manifest that schema, and tokens in place of texts."""
+        self._manifest, self._schema, self._texts = manifest, schema, texts
         self._ends = np.cumsum(manifest.row_group_num_rows)
         self.num_rows = manifest.num_rows
 
     def bytes_per_row(self) -> float:
         """Return the bytes that a row takes in memory, by the largest of some samples."""
         sampled = np.linspace(0, len(self._ends) - 1, min(_SAMPLED_ROW_GROUPS, len(self._ends)))
+
+        def read(row_group: int) -> tuple[int, int, Any]:
+            with closing(self._batches(row_group, _SAMPLED_ROWS)) as batches:
+                return row_group, 0, next(batches, None)
+
         largest = 1.0
-        for row_group in dict.fromkeys(sampled.astype(int).tolist()):
-            for batch in islice(self._batches(row_group, _SAMPLED_ROWS), 1):
-                largest = max(largest, batch.nbytes / max(1, batch.num_rows))
+        with reading_threads(self._manifest.listing) as threads:
+            for piece in threads.map(read, set(sampled.astype(int).tolist())):
+                for one in () if piece[2] is None else (piece[2], self._made(*piece)):
+                    largest = max(largest, one.nbytes / max(1, one.num_rows))
         return largest
 
     def tables(self, begin: int, piece_rows: int) -> Generator[Any]:
@@ -58,15 +68,50 @@ class InputRows:
 
         Raises, when closed too, if a file is not the one that was listed.
         """
-        for row_group in range(int(np.searchsorted(self._ends, begin, "right")), len(self._ends)):
-            at = int(self._ends[row_group - 1]) if row_group else 0
-            with closing(self._batches(row_group, piece_rows)) as batches:
-                for batch in batches:
-                    kept = batch.slice(min(max(0, begin - at), batch.num_rows))
-                    at += batch.num_rows
-                    if kept.num_rows:
-                        # The columns are the same. Nullability and metadata may differ.
-                        yield pa.Table.from_arrays(kept.columns, schema=self._schema)
+        for row_group in self._row_groups(begin, self.num_rows):
+            with closing(self._pieces(row_group, begin, self.num_rows, piece_rows)) as pieces:
+                for piece in pieces:
+                    yield self._made(*piece)
+
+    def table(self, begin: int, end: int, piece_rows: int) -> Any:
+        """Return the rows of a range as a table, of row groups that threads read side by side."""
+
+        def read(row_group: int) -> list[tuple[int, int, Any]]:
+            return list(self._pieces(row_group, begin, end, piece_rows))
+
+        with reading_threads(self._manifest.listing, _ROW_GROUPS_AT_ONCE) as threads:
+            found = threads.map(read, self._row_groups(begin, end))
+            return pa.concat_tables([self._made(*piece) for pieces in found for piece in pieces])
+
+    def _row_groups(self, begin: int, end: int) -> range:
+        """Return the row groups that have the rows of a range."""
+        first, last = np.searchsorted(self._ends, [begin, end - 1], "right").tolist()
+        return range(first, last + 1)
+
+    def _pieces(
+        self, row_group: int, begin: int, end: int, piece_rows: int
+    ) -> Generator[tuple[int, int, Any]]:
+        """Yield the stored rows of a row group in a range, each with the arguments of `_made`."""
+        first_row = at = int(self._ends[row_group - 1]) if row_group else 0
+        with closing(self._batches(row_group, piece_rows)) as batches:
+            for batch in batches:
+                first = min(max(0, begin - at), batch.num_rows)
+                kept = batch.slice(first, max(0, min(end - at, batch.num_rows) - first))
+                at += batch.num_rows
+                if kept.num_rows:
+                    yield row_group, at + first - batch.num_rows - first_row, kept
+                if at >= end:
+                    return
+
+    def _made(self, row_group: int, first_row: int, batch: Any) -> Any:
+        """Return the table of stored rows."""
+        columns = batch.columns
+        if self._texts is not None:
+            columns = self._texts.columns(
+                batch, lambda row: self._manifest.place_of(row_group, first_row + row)
+            )
+        # The columns are the same. Nullability and metadata may differ.
+        return pa.Table.from_arrays(columns, schema=self._schema)
 
     def _batches(self, row_group: int, batch_size: int) -> Generator[Any]:
         manifest = self._manifest
@@ -208,10 +253,9 @@ def deal(
 def dealt_slice(rows: InputRows, index: int, layout: Layout, seed: int) -> list[Any]:
     """Return the rows of a slice in their buckets, a batch for each."""
     begin = index * layout.slice_rows
-    length = min(layout.slice_rows, rows.num_rows - begin)
-    with closing(rows.tables(begin, layout.piece_rows)) as tables:
-        table = next(grouped(tables, [length], lambda _: None))
-    return list(in_buckets(table, _buckets_of(index, length, layout, seed), layout))
+    end = min(begin + layout.slice_rows, rows.num_rows)
+    table = rows.table(begin, end, layout.piece_rows)
+    return list(in_buckets(table, _buckets_of(index, end - begin, layout, seed), layout))
 
 
 def in_buckets(table: Any, buckets: NDArray[np.int64], layout: Layout) -> Iterator[Any]:

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
-from torchparquet.cli.cluster import Cluster
-from torchparquet.cli.rewrite.input_rows import (
+from torchparquet.cli.preparing.cluster import Cluster
+from torchparquet.cli.preparing.input_rows import (
     InputRows,
     dealt_slice,
     grouped,
     joined,
     order_of_bucket,
 )
-from torchparquet.cli.rewrite.places import LocalOutput
-from torchparquet.cli.rewrite.writing import Layout, PlannedFile, write_file
+from torchparquet.cli.preparing.places import LocalOutput
+from torchparquet.cli.preparing.writing import Layout, PlannedFile, write_file
 from torchparquet.cli.screen import Advance
 
 

@@ -11,14 +11,17 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchparquet._impl.files.listing import Listing
 from torchparquet._impl.files.manifest import Manifest
 from torchparquet._impl.files.manifest_reading import manifest_of, read_manifest
 from torchparquet._impl.files.remote.store import Store, store_beside
 from torchparquet._impl.files.remote.urls import is_remote_url, without_credentials
-from torchparquet.cli.arguments import Data
 from torchparquet.errors import naming
+
+if TYPE_CHECKING:
+    from torchparquet.cli.arguments import Data
 
 _BUCKETS = ".buckets"
 

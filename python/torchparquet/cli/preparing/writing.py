@@ -12,9 +12,10 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from torchparquet._impl.files.listing import Listing
-from torchparquet._impl.reading.window_limits import DEFAULT_WINDOW
-from torchparquet.cli.columns import read_footer
-from torchparquet.cli.rewrite.places import LocalOutput
+from torchparquet._impl.plan.plan_options import DEFAULT_WINDOW
+from torchparquet.cli.preparing.footer_facts import read_footer, reading_threads
+from torchparquet.cli.preparing.places import LocalOutput
+from torchparquet.cli.preparing.text_column import TextColumn
 from torchparquet.errors import SchemaMismatchError, naming, one_line
 
 JOURNAL = "_rewrite.json"
@@ -51,6 +52,8 @@ class RewriteOptions:
     shuffle: bool = False
     seed: int = 0
     max_memory: int = 1 << 30
+    pack: str | None = None  # the column of texts that become tokens
+    tokenizer: str | None = None
 
 
 @dataclass(frozen=True)
@@ -117,9 +120,12 @@ def parse_encodings(texts: Sequence[str]) -> dict[str, str]:
     return encodings
 
 
-def make_request(fingerprint: str, options: RewriteOptions) -> dict[str, Any]:
+def make_request(
+    fingerprint: str, options: RewriteOptions, texts: TextColumn | None
+) -> dict[str, Any]:
     """Return what must be the same when a rewrite resumes, as JSON values."""
     request = {"fingerprint": fingerprint, **asdict(options)}
+    request["tokenizer"] = None if texts is None else texts.tokenizer.key
     if options.shuffle:
         # NumPy's random numbers may change between its releases.
         return request | {"numpy": np.__version__}
@@ -173,6 +179,12 @@ class OutputSchema(NamedTuple):
     leaves: list[str]
     changes: list[str]
     differing_keys: list[str]  # of metadata, where the first file's value is kept
+
+    def with_tokens(self, texts: TextColumn) -> OutputSchema:
+        """Return the schema with tokens in place of texts, which has as many leaves."""
+        arrow = texts.schema(self.arrow)
+        leaves = _leaves(_footer_without_rows(arrow, **self.writer_options))
+        return self._replace(arrow=arrow, leaves=[leaf.path for leaf in leaves])
 
 
 class PlannedFile(NamedTuple):
@@ -260,17 +272,18 @@ def common_schema(paths: Sequence[str], listing: Listing) -> OutputSchema:
     fields, key_values = list(first), dict(first.metadata or {})
     differing: set[bytes] = set()
     keeps_arrow_schema = False
-    for path in paths:
-        schema, metadata = _schema_of(path, listing)
-        _check_same(paths[0], first, path, schema)
-        fields = [
-            ours.with_nullable(ours.nullable or theirs.nullable)
-            for ours, theirs in zip(fields, schema, strict=True)
-        ]
-        for key, value in (schema.metadata or {}).items():
-            if key_values.setdefault(key, value) != value:
-                differing.add(key)
-        keeps_arrow_schema |= _ARROW_SCHEMA in (metadata.metadata or {})
+    with reading_threads(listing) as threads:
+        found = threads.map(lambda path: _schema_of(path, listing), paths)
+        for path, (schema, metadata) in zip(paths, found, strict=True):
+            _check_same(paths[0], first, path, schema)
+            fields = [
+                ours.with_nullable(ours.nullable or theirs.nullable)
+                for ours, theirs in zip(fields, schema, strict=True)
+            ]
+            for key, value in (schema.metadata or {}).items():
+                if key_values.setdefault(key, value) != value:
+                    differing.add(key)
+            keeps_arrow_schema |= _ARROW_SCHEMA in (metadata.metadata or {})
     arrow = pa.schema(fields, metadata=key_values or None)
     options = {
         "store_schema": keeps_arrow_schema,
