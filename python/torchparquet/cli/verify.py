@@ -239,7 +239,7 @@ def _open_files(
     manifests, without_rows, failures = [], [], []
     for number, path in enumerate(found.paths):
         try:
-            manifests.append(walk_footers(found.pick([number]))[0])
+            manifests.append(walk_footers(found.pick([number])))
         except OSError as error:
             failures.append(_failure(path, error))
         except ValueError:

@@ -1,6 +1,6 @@
 """Work before an epoch, such as a pass over row groups, which ranks divide through their store.
 
-    next part, counted in the store ──► this rank does it ──► its result in the store
+    its own parts, then any ──► this rank does those that it takes first ──► results in the store
             │ no part is left
             ▼
     the first rank of a node: the results of others ──► a file in the node's memory
@@ -21,8 +21,8 @@ import os
 import struct
 import uuid
 import zlib
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice, takewhile
 from typing import Any, TypeAlias
 
 from torchparquet._impl.files.remote.node_files import forget, shared_file
@@ -61,13 +61,30 @@ def divided(peers: Peers | None, what: str, most_parts: int, work: Work) -> list
     num_parts = max(1, min(most_parts, _PARTS_OF_RANK * len(peers.ranks), _MOST_PARTS))
     told = [peers.ranks, what, num_parts, [os.environ.get(name) for name in _OF_START]]
     place = f"torchparquet/work/{(of := digest(told))}/{peers.start.number(of)}"
-    done: dict[int, bytes] = {}
-    while (part := peers.store.add(f"{place}/taken", 1) - 1) < num_parts:
-        done[part] = _done(peers, f"{place}/{part}", work, part, num_parts)
+    done = {
+        part: _done(peers, f"{place}/{part}", work, part, num_parts)
+        for part in _taken(peers, place, num_parts)
+    }
     found = _once_on_node(peers, place, lambda: _with_others(peers, place, done, num_parts, work))
     if peers.store.add(f"{place}/read", 1) == len(peers.ranks):
         _forget(peers, place, num_parts)
     return [found[part] for part in range(num_parts)]
+
+
+def _taken(peers: Peers, place: str, num_parts: int) -> Iterator[int]:
+    """Yield the parts that this rank is the first to take: its own ones, then others.
+
+    Its own are the same in each work, so it holds already what it read of them for the last one.
+    """
+    num_ranks, index = len(peers.ranks), peers.ranks.index(peers.own)
+    own = range(-(-index * num_parts // num_ranks), -(-(index + 1) * num_parts // num_ranks))
+    counted = iter(lambda: peers.store.add(f"{place}/taken", 1) - 1, None)
+    tried = set[int]()
+    for part in chain(own, takewhile(lambda part: part < num_parts, counted)):
+        taker = bytes(peers.store.compare_set(f"{place}/{part}/rank", "", str(peers.own)))
+        if part not in tried and taker.decode() == str(peers.own):
+            yield part
+        tried.add(part)
 
 
 def _with_others(
@@ -161,7 +178,6 @@ def _forget(peers: Peers, place: str, num_parts: int) -> None:
 
 def _done(peers: Peers, key: str, work: Work, part: int, num_parts: int) -> bytes:
     """Do a part, and leave its result for others; also that there is none, since they wait."""
-    peers.store.set(f"{key}/rank", str(peers.own))
     left = _NOTHING
     try:
         made = work(part, num_parts)

@@ -172,4 +172,4 @@ class RemoteOutput(LocalOutput):
         entries = [entry for entry in found if entry is not None]
         if len(entries) < len(found):
             return None
-        return walk_footers(Listing.of(entries, self._store))[0]
+        return walk_footers(Listing.of(entries, self._store))
