@@ -43,9 +43,6 @@ _MOST_VALUES = 128
 _VALUES_AT_ONCE = 16
 _WARN_AFTER_SECONDS = 30.0
 _NOTHING = b"-"
-# Tell the starts of a job under torchrun apart. Ranks of which torchrun counts other restarts,
-# as it may on other nodes, work for themselves.
-_OF_START = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
 
 _logger = logging.getLogger("torchparquet")
 
@@ -59,7 +56,7 @@ def divided(peers: Peers | None, what: str, most_parts: int, work: Work) -> list
     if peers is None:
         return [work(0, 1)]
     num_parts = max(1, min(most_parts, _PARTS_OF_RANK * len(peers.ranks), _MOST_PARTS))
-    told = [peers.ranks, what, num_parts, [os.environ.get(name) for name in _OF_START]]
+    told = [*peers.identity, what, num_parts]
     place = f"torchparquet/work/{(of := digest(told))}/{peers.start.number(of)}"
     done = {
         part: _done(peers, f"{place}/{part}", work, part, num_parts)
@@ -199,41 +196,33 @@ def _done(peers: Peers, key: str, work: Work, part: int, num_parts: int) -> byte
 
 def _left_by_others(peers: Peers, place: str, parts: Sequence[int]) -> dict[int, bytes]:
     """Return the results of other ranks, without those that do not come in the store's time."""
-    key_of = {f"{place}/{part}": part for part in parts}
+    keys = {part: f"{place}/{part}" for part in parts}
     warned = False
-
-    def absent() -> list[str]:
-        present = set(peers.present(key_of))
-        return [key for key in key_of if key not in present]
 
     def look(waited: float) -> None:
         nonlocal warned
         if waited > _WARN_AFTER_SECONDS and not warned:
             warned = True
-            for key in absent()[:1]:
+            for part in peers.absent(keys)[:1]:
                 _logger.warning(
                     "rank %d waits for what rank %s reads before the first epoch, since %d seconds",
                     peers.own,
-                    _taker(peers, key),
+                    _taker(peers, keys[part]),
                     waited,
                 )
 
-    late = set[str]()
-    if not peers.wait(key_of, peers.timeout_seconds, look):
-        late.update(absent())
-    for key in sorted(late):
+    for part in peers.wait(keys, peers.timeout_seconds, look):
         _logger.warning(
             "rank %s has not ended what it reads before the first epoch within the timeout of "
             "torch.distributed's store, %d seconds, so rank %d reads it too",
-            _taker(peers, key),
+            _taker(peers, keys.pop(part)),
             peers.timeout_seconds,
             peers.own,
         )
-    present = [key for key in key_of if key not in late]
-    num_values: dict[str, int] = {}
-    for key, left in zip(present, peers.read_all(present), strict=True):
+    num_values: dict[int, int] = {}
+    for (part, key), left in zip(keys.items(), peers.read_all([*keys.values()]), strict=True):
         if not left.startswith(_NOTHING):
-            num_values[key] = int(left)
+            num_values[part] = int(left)
         elif left != _NOTHING:
             _logger.warning(
                 "rank %s failed to read its part before the first epoch, so rank %d reads it too: "
@@ -242,11 +231,11 @@ def _left_by_others(peers: Peers, place: str, parts: Sequence[int]) -> dict[int,
                 peers.own,
                 left[1:].decode(),
             )
-    values = [f"{key}/{number}" for key, count in num_values.items() for number in range(count)]
+    values = [f"{keys[part]}/{at}" for part, count in num_values.items() for at in range(count)]
     contents = iter(peers.read_all(values, _VALUES_AT_ONCE))
     return {
-        key_of[key]: zlib.decompress(b"".join(islice(contents, count)))
-        for key, count in num_values.items()
+        part: zlib.decompress(b"".join(islice(contents, count)))
+        for part, count in num_values.items()
     }
 
 
