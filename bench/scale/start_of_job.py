@@ -85,7 +85,7 @@ def _phases(world: World, start: Start) -> dict[str, Callable[[Peers], None]]:
 
     def read_footers(part: int, num_parts: int) -> bytes:
         files = num_files * (part + 1) // num_parts - num_files * part // num_parts
-        world.fetch(files)
+        world.fetch_footers(files)
         world.compute(costs.footer * files)
         return stand_in(costs.footer_bytes * files)
 
