@@ -76,7 +76,7 @@ def _tables(costs: Costs, ranks: list[int], files: list[int]) -> None:
         for num_files in files:
             for is_cached in (False, True):
                 world = World(costs, num_ranks, _RANKS_PER_NODE, _LATENCY, _LIMIT)
-                start = Start(num_files, 8, 32, 8e6 / 90e6, is_cached)
+                start = Start(num_files, 8, 32, 8e6 / 90e6, is_cached, 0 if is_cached else 4)
                 report = simulated(world, start)
                 for name in report.seconds:
                     requests = report.requests[name]

@@ -116,20 +116,24 @@ def run(job: Job) -> list[Phase]:
         distance = Distance(job.latency_seconds * 1e3, late_share=0, connection_kb_per_second=0)
         log = Path(work) / "requests.log"
         with store(Path(folder), {"files": Path(files)}, [distance], log) as (endpoint,):
-            server = TCPStore(
-                "127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=True
-            )
             context = multiprocessing.get_context("fork")
             barrier, results = context.Barrier(job.num_ranks), context.SimpleQueue()
+            ports = context.SimpleQueue()
             ranks = [
                 context.Process(
                     target=_rank,
-                    args=(rank, job, endpoint, server.port, Path(work), barrier, results),
+                    args=(rank, job, endpoint, ports, Path(work), barrier, results),
                 )
                 for rank in range(job.num_ranks)
             ]
             for one in ranks:
                 one.start()
+            # Its thread looks up names, under a lock that a rank forked meanwhile never gets.
+            server = TCPStore(
+                "127.0.0.1", 0, is_master=True, wait_for_workers=False, use_libuv=True
+            )
+            for _ in ranks:
+                ports.put(server.port)
             found = [results.get() for _ in ranks]
             for one in ranks:
                 one.join()
@@ -161,7 +165,7 @@ def _kind(line: list[str]) -> str:
 
 
 def _rank(
-    rank: int, job: Job, endpoint: str, port: int, work: Path, barrier: Any, results: Any
+    rank: int, job: Job, endpoint: str, ports: Any, work: Path, barrier: Any, results: Any
 ) -> None:
     """Be one rank, and tell when each phase began and ended, what was asked, and bytes."""
     node = rank // job.ranks_per_node
@@ -173,7 +177,7 @@ def _rank(
     timeout = timedelta(seconds=_SECONDS)
     dist.init_process_group(
         "gloo",
-        store=TCPStore("127.0.0.1", port, is_master=False, timeout=timeout),
+        store=TCPStore("127.0.0.1", ports.get(), is_master=False, timeout=timeout),
         rank=rank,
         world_size=job.num_ranks,
     )

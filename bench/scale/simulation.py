@@ -29,6 +29,8 @@ SCALE = 1024
 # Of the native client: see cpp/remote/http/retry_policy.cc and connection_budget.h.
 _FIRST_SPAN, _MAX_SPAN, _MAX_TRIES, _MAX_SECONDS, _BURST = 0.1, 20.0, 91, 180.0, 0.5
 _TURN_SECONDS = 0.02
+# Connections of a rank, see `files/store_reading`.
+_LEAST, _LEAST_FOR_FOOTERS = 8, 32
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Costs:
         round_trip: Between a rank and the server.
         footer: To parse a footer and make a manifest's row of it.
         listed: To list a key, beyond the page's latency.
-        open_store: Processor time of a rank to connect to the store of objects.
+        open_store: Processor time of a rank that makes its first data set: what it loads, and its
+            connection to the store of objects.
         decode_file: To decode a file's row of the listing and the manifest of others.
         listed_bytes: Of a file in the listing, compressed.
         footer_bytes: Of a file in the manifest, compressed.
@@ -220,9 +223,13 @@ class World:
                     break
                 self.sleep(_wait_after(failures))
 
-    def fetch(self, num_requests: int, seconds_each: float = 0.0, first: int | None = None) -> None:
-        """Ask for ranges by the native client, and wait for the first of them, or for all."""
-        client = _Client(self, num_requests, seconds_each, first or num_requests)
+    def fetch_footers(self, num_requests: int) -> None:
+        """Ask for footers by the native client, and wait for all."""
+        self._wait(_Client(self, num_requests, 0.0, num_requests, _LEAST_FOR_FOOTERS).come)
+
+    def fetch(self, num_requests: int, seconds_each: float, first: int) -> None:
+        """Ask for ranges by the native client, and wait for the first of them."""
+        client = _Client(self, num_requests, seconds_each, first, _LEAST)
         self._wait(client.come)
 
     @staticmethod
@@ -299,10 +306,12 @@ def _wait_after(failures: int) -> float:
 class _Client:
     """The native client of one reading: how many requests are in flight, and other tries."""
 
-    def __init__(self, world: World, num_requests: int, seconds_each: float, first: int) -> None:
+    def __init__(
+        self, world: World, num_requests: int, seconds_each: float, first: int, least: int
+    ) -> None:
         self._world, self._seconds_each, self._first = world, seconds_each, first
         self.come = world.env.event()
-        self._most = max(8, 64 // world.ranks_per_node)
+        self._most = max(least, 64 // world.ranks_per_node)
         self._allowed, self._is_new, self._round = max(self._most // 4, 1), True, 0
         self._overloaded_at, self._in_flight, self._num_come = -1.0, 0, 0
         self._queue = deque((0, 0.0) for _ in range(num_requests))  # failures, the first at

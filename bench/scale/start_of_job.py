@@ -24,7 +24,8 @@ class Start:
         first_ranges: Ranges that a rank needs for its first batch.
         ranges_ahead: Ranges that it asks for at once; those of the first batch are among them.
         range_seconds: Of each, after its first byte.
-        is_cached: There is a manifest cache that another start has written.
+        is_cached: There is a manifest cache that another start has written, as after a failure.
+        ranges_of_file: Ranges of each file that an epoch reads; 0 for no epoch.
     """
 
     num_files: int
@@ -32,6 +33,7 @@ class Start:
     ranges_ahead: int = 2
     range_seconds: float = 0.0
     is_cached: bool = False
+    ranges_of_file: int = 0
 
 
 @dataclass
@@ -85,7 +87,7 @@ def _phases(world: World, start: Start) -> dict[str, Callable[[Peers], None]]:
 
     def read_footers(part: int, num_parts: int) -> bytes:
         files = num_files * (part + 1) // num_parts - num_files * part // num_parts
-        world.fetch(files)
+        world.fetch_footers(files)
         world.compute(costs.footer * files)
         return stand_in(costs.footer_bytes * files)
 
@@ -119,7 +121,18 @@ def _phases(world: World, start: Start) -> dict[str, Callable[[Peers], None]]:
         peers.store.set(f"epoch/{peers.own}", "0")
         peers.store.check([f"epoch/{(peers.own + 1) % len(peers.ranks)}"])
 
-    return {"open": open_, "first batch": first_batch, "second batch": agree}
+    def epoch(peers: Peers) -> None:
+        # Its loop asks for nothing but bytes: the least time that the store leaves it.
+        ranges = num_files * start.ranges_of_file
+        share = ranges * (peers.own + 1) // len(peers.ranks) - ranges * peers.own // len(
+            peers.ranks
+        )
+        if share:
+            world.fetch(share, start.range_seconds, share)
+
+    phases: dict[str, Callable[[Peers], None]]
+    phases = {"open": open_, "first batch": first_batch, "second batch": agree}
+    return phases | ({"epoch": epoch} if start.ranges_of_file else {})
 
 
 def stand_in(num_bytes: float) -> bytes:

@@ -108,6 +108,30 @@ def test_ranks_that_come_together_do_each_part_once(job: Job, most: int, num_par
     assert len(job.done) == num_parts
 
 
+def test_ranks_that_come_together_do_their_own_parts_of_each_work(job: Job) -> None:
+    """They have read of them what the next work needs."""
+    done: dict[tuple[str, int], int] = {}
+    meeting = threading.Barrier(len(RANKS))
+
+    def run(rank: int) -> None:
+        for what, most in (("footers", 1000), ("rows", 4), ("lengths", 1000)):
+            meeting.wait(60)
+
+            def work(part: int, num_parts: int, what: str = what) -> bytes:
+                done[what, part * 16 // num_parts] = rank
+                if num_parts == 4 or part % 4 == 3:
+                    meeting.wait(60)  # in the last of its own
+                return b""
+
+            job.call_parts(rank, what, most, work)
+
+    with ThreadPoolExecutor(len(RANKS)) as pool:
+        list(pool.map(run, RANKS))
+    assert [done["footers", part] for part in range(16)] == [part // 4 for part in range(16)]
+    assert [done["rows", part] for part in range(0, 16, 4)] == list(RANKS)
+    assert [done["lengths", part] for part in range(16)] == [part // 4 for part in range(16)]
+
+
 def test_a_rank_that_comes_late_finds_what_others_did(job: Job) -> None:
     first = job.call_parts(2, "squares", 7, squares)
     assert job.call_parts(0, "squares", 7, squares) == first

@@ -42,7 +42,7 @@ def torchrun_all(num_ranks: int, programs: tuple[str, ...], *data: str) -> None:
 @pytest.mark.parametrize(
     ("num_ranks", "programs"),
     [
-        (2, ("shares", "faults", "dynamic", "passes", "metrics", "unique")),
+        (2, ("shares", "faults", "dynamic", "passes", "metrics", "unique", "late")),
         pytest.param(3, ("shares", "agreement", "dynamic", "metrics"), marks=pytest.mark.long),
     ],
 )

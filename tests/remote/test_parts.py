@@ -14,6 +14,9 @@ from tests.fixtures.generated_pages import Levels, list_entries, page, write_pag
 from tests.remote.conftest import table, write_small_pages
 from tests.remote.reading import FaultyStore, asked, by_http, by_s3fs, digests, open_dataset
 from tests.servers.faulty_origin import FaultyOrigin
+from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.rows.select_rows import RowArguments
+from torchparquet._impl.session.assembly import Source
 
 NUM_ROWS = 200_000
 COLUMNS = ["id", "word", "items"]
@@ -83,14 +86,34 @@ def test_epochs_ask_for_no_index_again(faulty: FaultyStore, folder: Path) -> Non
     assert of_all <= 3 * (of_one - indexes) + indexes
 
 
-def test_conditions_ask_for_no_footer_again(faulty: FaultyStore, folder: Path) -> None:
+def test_conditions_ask_for_no_footer_again(
+    faulty: FaultyStore, folder: Path, tmp_path: Path
+) -> None:
+    condition = "id % 7 = 3"
+
     def num_ranges(**options: Any) -> int:
         faulty.origin.forget()
-        assert len(faulty.open(**options)) == len(open_dataset(folder, **options))
+        assert len(faulty.open(**options)) == len(open_dataset(folder, filters=condition))
         return asked(faulty.origin)[1]
 
+    def num_ranges_in_parts() -> int:
+        """As a rank that does all parts."""
+        faulty.origin.forget()
+        storage = StorageArguments(
+            faulty.options, share=lambda _, most, work: [work(part, most) for part in range(most)]
+        )
+        source = Source(faulty.url, RowArguments(condition), None, storage, None)
+        found = source.open(with_sizes=False).row_group_num_rows
+        assert found.sum() == len(open_dataset(folder, filters=condition, batch_size=1))
+        return asked(faulty.origin)[1]
+
+    faulty.open(manifest_cache=tmp_path / "cache")
+    footers = asked(faulty.origin)[1]
     # Statistics do not decide it: of each file the page indexes and the values of a column.
-    assert num_ranges(filters="id % 7 = 3") == num_ranges() + 4
+    assert num_ranges(filters=condition) == footers + 4
+    assert num_ranges_in_parts() == footers + 4
+    # The cache has the rows of row groups, and not their statistics.
+    assert num_ranges(filters=condition, manifest_cache=tmp_path / "cache") == footers + 4
 
 
 @pytest.mark.mostly_long(every=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, fields, replace
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from torchparquet._impl.files.footers.decryption import FileKeys
-    from torchparquet._impl.native import Decryption, Footers, LeafColumn
+    from torchparquet._impl.native import Decryption, Footers, LeafColumn, RemoteStore
 
 _MAX_DEFAULT_THREADS = 16
 _TUPLES = ("dtypes", "list_lengths")
@@ -44,6 +45,53 @@ _NOT_KEPT = ("listing", "schemas", "selection", "table", "packed", "origin", "ex
 _KEPT = [field.name for field in fields(Manifest) if field.name not in _NOT_KEPT]
 
 
+class HeldFooters:
+    """The content of the footers that this process has read, by the numbers of files.
+
+    Of files on disk, whose footers it does not read, it has all or none.
+    """
+
+    def __init__(self, listing: Listing, num_threads: int | None) -> None:
+        """Hold none yet."""
+        self._listing, self._num_threads = listing, num_threads
+        self._parts: list[tuple[Sequence[int], Footers]] = []
+        # A store's connections stay open from one part to the next.
+        self.readings: list[RemoteStore] = []
+
+    @property
+    def has_some(self) -> bool:
+        """True if any were read."""
+        return bool(self._parts)
+
+    def add(self, files: Sequence[int], footers: Footers) -> None:
+        """Hold the footers of files, which are in order."""
+        self._parts.append((files, footers))
+
+    def read(self, files: Sequence[int]) -> None:
+        """Read those footers at once that are not held; `files` are in order."""
+        missing = [file for file in files if self._found(file) is None]
+        if missing:
+            some = self._listing.pick(missing)
+            read = footers_of(some, self._num_threads, held=self.readings, with_contents=True)
+            self.add(missing, read)
+
+    def content(self, file: int) -> bytes:
+        """Return the footer of a file, which is read now unless it is held."""
+        if self._found(file) is None:
+            self.read([file])
+        found = self._found(file)
+        assert found is not None  # noqa: S101
+        footers, at = found
+        return footers.content(at)
+
+    def _found(self, file: int) -> tuple[Footers, int] | None:
+        for files, footers in self._parts:
+            at = bisect_left(files, file)
+            if at < len(files) and files[at] == file:
+                return footers, at
+        return None
+
+
 def open_manifest(
     paths: SourceArgument,
     num_threads: int | None = None,
@@ -53,17 +101,17 @@ def open_manifest(
     with_chunk_sizes: bool = False,
     with_contents: bool = False,
     leave_out: Callable[[Listing], Listing] | None = None,
-) -> tuple[Manifest, Footers | None]:
+) -> tuple[Manifest, HeldFooters | None]:
     """Return the manifest of a data set, from its cache if the files have not changed since.
 
-    The content of footers comes only with a manifest that this process read of them. `leave_out`
-    takes files away before any is opened.
+    The content of footers of files on disk comes only with a manifest that this process read of
+    them. `leave_out` takes files away before any is opened.
     """
     listing = find_files(paths, storage, empty_files=leave_out is not None)
     listing = listing if leave_out is None else leave_out(listing)
     cache = storage.manifest_cache
     options = {"with_chunk_sizes": with_chunk_sizes, "with_contents": with_contents}
-    found: list[Footers] = []
+    held = HeldFooters(listing, num_threads)
     whole = slice(0, len(listing.paths))
 
     def part(files: slice) -> Listing:
@@ -73,9 +121,9 @@ def open_manifest(
         return _codec(part(files), with_chunk_sizes=with_chunk_sizes)
 
     def read(files: slice) -> Manifest:
-        footers = footers_of(part(files), num_threads, keys, **options)
-        if files == whole:
-            found.append(footers)
+        footers = footers_of(part(files), num_threads, keys, held.readings, **options)
+        if with_contents:
+            held.add(range(files.start, files.stop), footers)
         sizes = frozen(footers.chunk_num_bytes) if with_chunk_sizes else None
         return replace(_manifest_of(part(files), footers), chunk_num_bytes=sizes)
 
@@ -97,7 +145,8 @@ def open_manifest(
         range(1, whole.stop + 1), file, None if by_each else storage.share
     )
     _check_rows(manifest)
-    return manifest, found[0] if found and with_contents else None
+    has_contents = with_contents and (held.has_some or listing.store is not None)
+    return manifest, held if has_contents else None
 
 
 def _codec(listing: Listing, *, with_chunk_sizes: bool) -> Codec[Manifest]:
@@ -147,9 +196,13 @@ def footers_of(
     listing: Listing,
     num_threads: int | None = None,
     keys: FileKeys | None = None,
+    held: list[RemoteStore] | None = None,
     **options: Any,
 ) -> Footers:
-    """Read the footers of files; `keys` are remembered."""
+    """Read the footers of files; `keys` are remembered.
+
+    A later reading of the store goes on with the connections of one that is in `held`.
+    """
     if num_threads is None:
         num_threads = min(num_processors(), _MAX_DEFAULT_THREADS)
     # Imported here, so that unpickling a manifest does not load the native module.
@@ -164,6 +217,8 @@ def footers_of(
         options["remote"] = reading.native
     with nullcontext() if reading is None else closing(reading):
         footers = read_footers(paths, num_threads, contents, decryption, **options)
+    if held is not None and reading is not None:
+        held[:] = [reading.native]
     if keys is not None:
         keys.native = decryption
     return footers

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from torchparquet._impl.ranks.peers import Peers
+from torchparquet._impl.ranks.peers import Peers, digest
 from torchparquet.errors import RankMismatchError
 
 _WARN_AFTER_SECONDS = 8.0
@@ -154,8 +154,10 @@ class _Meeting:
 
     def verdict(self, own: RankNote) -> str:
         """Return the verdict for all ranks; "" if they agree."""
+        if self._peers.store.check([self._over_key]):
+            return self._peers.read(self._over_key)
         if not self._enter():
-            return self._absence([self._first])
+            return self._give_up([self._first])
         if self._start.excused_at == self._number:
             self._withdraw_excuse()
         self._leave(own)
@@ -165,7 +167,7 @@ class _Meeting:
         keys = self._notes_of_others
         absent = self._wait(keys)
         if absent:
-            verdict = self._absence(absent)
+            verdict = self._give_up(absent)
         else:
             self._start.has_met_all = True
             notes = self._peers.read_all(list(keys.values()))
@@ -179,7 +181,7 @@ class _Meeting:
         absent = self._wait({self._first: f"{self._place}/{self._first}"})
         limit = self._peers.timeout_seconds + _SLACK_SECONDS
         if absent or self._wait({self._first: self._verdict_key}, limit):
-            return self._absence([self._first])
+            return self._give_up([self._first])
         self._start.has_met_all = True
         return str(json.loads(self._peers.read(self._verdict_key)))
 
@@ -212,6 +214,17 @@ class _Meeting:
     def _verdict_key(self) -> str:
         return f"{self._place}/verdict"
 
+    @property
+    def _over_key(self) -> str:
+        """Of ranks that gave up waiting; one that comes late does not know the start's name."""
+        return f"torchparquet/agreement/{digest(self._peers.identity)}/{self._number}/over"
+
+    def _give_up(self, absent: Sequence[int]) -> str:
+        """Tell ranks that come later, which would wait in vain, that this one has gone."""
+        verdict = self._absence(absent)
+        self._peers.store.set(self._over_key, verdict)
+        return verdict
+
     def _announce(self, verdict: str) -> None:
         self._peers.store.set(self._verdict_key, json.dumps(verdict))
 
@@ -223,27 +236,25 @@ class _Meeting:
         peers = self._peers
         warned = limit_seconds is not None
 
-        def absent() -> list[int]:
-            present = set(peers.present(keys.values()))
-            return [rank for rank, key in keys.items() if key not in present]
-
         def look(waited: float) -> None:
             nonlocal warned
             if self._is_first:
                 self._start.answer(peers)
             if waited > _WARN_AFTER_SECONDS and not warned:
                 warned = True
-                _logger.warning(self._absence(absent()))
+                _logger.warning(self._absence(peers.absent(keys)))
 
         limit = peers.timeout_seconds if limit_seconds is None else limit_seconds
-        return [] if peers.wait(keys.values(), limit, look) else absent()
+        return peers.wait(keys, limit, look)
 
     def _absence(self, absent: Sequence[int]) -> str:
         return (
             "ranks compare what they read when each asks for its second batch, and one that does "
             "not come, or waits in a collective call meanwhile, holds up all (one batch may be "
             "looked at on any rank; to read more on some ranks alone, give a data set of their own "
-            "rank and world_size, or ranks=Ranks(check=False)): "
+            "rank and world_size, or ranks=Ranks(check=False); for ranks that start late, give "
+            "init_process_group a longer timeout than "
+            f"{self._peers.timeout_seconds:g} seconds): "
             f"rank {self._peers.own} waited for {listed(absent)}"
         )
 

@@ -1,6 +1,6 @@
 """Work before an epoch, such as a pass over row groups, which ranks divide through their store.
 
-    next part, counted in the store ──► this rank does it ──► its result in the store
+    its own parts, then any ──► this rank does those that it takes first ──► results in the store
             │ no part is left
             ▼
     the first rank of a node: the results of others ──► a file in the node's memory
@@ -21,8 +21,8 @@ import os
 import struct
 import uuid
 import zlib
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice, takewhile
 from typing import Any, TypeAlias
 
 from torchparquet._impl.files.remote.node_files import forget, shared_file
@@ -43,9 +43,6 @@ _MOST_VALUES = 128
 _VALUES_AT_ONCE = 16
 _WARN_AFTER_SECONDS = 30.0
 _NOTHING = b"-"
-# Tell the starts of a job under torchrun apart. Ranks of which torchrun counts other restarts,
-# as it may on other nodes, work for themselves.
-_OF_START = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
 
 _logger = logging.getLogger("torchparquet")
 
@@ -59,15 +56,32 @@ def divided(peers: Peers | None, what: str, most_parts: int, work: Work) -> list
     if peers is None:
         return [work(0, 1)]
     num_parts = max(1, min(most_parts, _PARTS_OF_RANK * len(peers.ranks), _MOST_PARTS))
-    told = [peers.ranks, what, num_parts, [os.environ.get(name) for name in _OF_START]]
+    told = [*peers.identity, what, num_parts]
     place = f"torchparquet/work/{(of := digest(told))}/{peers.start.number(of)}"
-    done: dict[int, bytes] = {}
-    while (part := peers.store.add(f"{place}/taken", 1) - 1) < num_parts:
-        done[part] = _done(peers, f"{place}/{part}", work, part, num_parts)
+    done = {
+        part: _done(peers, f"{place}/{part}", work, part, num_parts)
+        for part in _taken(peers, place, num_parts)
+    }
     found = _once_on_node(peers, place, lambda: _with_others(peers, place, done, num_parts, work))
     if peers.store.add(f"{place}/read", 1) == len(peers.ranks):
         _forget(peers, place, num_parts)
     return [found[part] for part in range(num_parts)]
+
+
+def _taken(peers: Peers, place: str, num_parts: int) -> Iterator[int]:
+    """Yield the parts that this rank is the first to take: its own ones, then others.
+
+    Its own are the same in each work, so it holds already what it read of them for the last one.
+    """
+    num_ranks, index = len(peers.ranks), peers.ranks.index(peers.own)
+    own = range(-(-index * num_parts // num_ranks), -(-(index + 1) * num_parts // num_ranks))
+    counted = iter(lambda: peers.store.add(f"{place}/taken", 1) - 1, None)
+    tried = set[int]()
+    for part in chain(own, takewhile(lambda part: part < num_parts, counted)):
+        taker = bytes(peers.store.compare_set(f"{place}/{part}/rank", "", str(peers.own)))
+        if part not in tried and taker.decode() == str(peers.own):
+            yield part
+        tried.add(part)
 
 
 def _with_others(
@@ -161,7 +175,6 @@ def _forget(peers: Peers, place: str, num_parts: int) -> None:
 
 def _done(peers: Peers, key: str, work: Work, part: int, num_parts: int) -> bytes:
     """Do a part, and leave its result for others; also that there is none, since they wait."""
-    peers.store.set(f"{key}/rank", str(peers.own))
     left = _NOTHING
     try:
         made = work(part, num_parts)
@@ -183,41 +196,33 @@ def _done(peers: Peers, key: str, work: Work, part: int, num_parts: int) -> byte
 
 def _left_by_others(peers: Peers, place: str, parts: Sequence[int]) -> dict[int, bytes]:
     """Return the results of other ranks, without those that do not come in the store's time."""
-    key_of = {f"{place}/{part}": part for part in parts}
+    keys = {part: f"{place}/{part}" for part in parts}
     warned = False
-
-    def absent() -> list[str]:
-        present = set(peers.present(key_of))
-        return [key for key in key_of if key not in present]
 
     def look(waited: float) -> None:
         nonlocal warned
         if waited > _WARN_AFTER_SECONDS and not warned:
             warned = True
-            for key in absent()[:1]:
+            for part in peers.absent(keys)[:1]:
                 _logger.warning(
                     "rank %d waits for what rank %s reads before the first epoch, since %d seconds",
                     peers.own,
-                    _taker(peers, key),
+                    _taker(peers, keys[part]),
                     waited,
                 )
 
-    late = set[str]()
-    if not peers.wait(key_of, peers.timeout_seconds, look):
-        late.update(absent())
-    for key in sorted(late):
+    for part in peers.wait(keys, peers.timeout_seconds, look):
         _logger.warning(
             "rank %s has not ended what it reads before the first epoch within the timeout of "
             "torch.distributed's store, %d seconds, so rank %d reads it too",
-            _taker(peers, key),
+            _taker(peers, keys.pop(part)),
             peers.timeout_seconds,
             peers.own,
         )
-    present = [key for key in key_of if key not in late]
-    num_values: dict[str, int] = {}
-    for key, left in zip(present, peers.read_all(present), strict=True):
+    num_values: dict[int, int] = {}
+    for (part, key), left in zip(keys.items(), peers.read_all([*keys.values()]), strict=True):
         if not left.startswith(_NOTHING):
-            num_values[key] = int(left)
+            num_values[part] = int(left)
         elif left != _NOTHING:
             _logger.warning(
                 "rank %s failed to read its part before the first epoch, so rank %d reads it too: "
@@ -226,11 +231,11 @@ def _left_by_others(peers: Peers, place: str, parts: Sequence[int]) -> dict[int,
                 peers.own,
                 left[1:].decode(),
             )
-    values = [f"{key}/{number}" for key, count in num_values.items() for number in range(count)]
+    values = [f"{keys[part]}/{at}" for part, count in num_values.items() for at in range(count)]
     contents = iter(peers.read_all(values, _VALUES_AT_ONCE))
     return {
-        key_of[key]: zlib.decompress(b"".join(islice(contents, count)))
-        for key, count in num_values.items()
+        part: zlib.decompress(b"".join(islice(contents, count)))
+        for part, count in num_values.items()
     }
 
 

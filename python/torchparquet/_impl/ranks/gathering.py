@@ -26,21 +26,20 @@ def gathered(peers: Peers, what: str, own: str, merged: Callable[[Mapping[int, s
     result = f"{root}/{number}/result"
     store.set(keys[peers.own], own)
     if peers.own == first:
-        if peers.wait(keys.values(), peers.timeout_seconds):
+        absent = peers.wait(keys, peers.timeout_seconds)
+        if not absent:
             texts = [content.decode() for content in peers.read_all(list(keys.values()))]
             found = _MADE + merged(dict(zip(keys, texts, strict=True)))
             store.delete_key(f"{root}/{number - 1}/result")  # all have read it
         else:
-            present = set(peers.present(keys.values()))
-            absent = [rank for rank, key in keys.items() if key not in present]
             found = _ABSENT + listed(absent)
         store.set(result, found)
         for key in keys.values():
             store.delete_key(key)
-    elif peers.wait([result], peers.timeout_seconds + _SLACK_SECONDS):
-        found = peers.read(result)
-    else:
+    elif peers.wait({first: result}, peers.timeout_seconds + _SLACK_SECONDS):
         found = _ABSENT + listed([first])
+    else:
+        found = peers.read(result)
     if found.startswith(_ABSENT):
         raise RankMismatchError(
             f"every rank must call it for the {what} of all ranks, and {found[1:]} did not come to "

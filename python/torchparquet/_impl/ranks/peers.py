@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import time
 import uuid
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -21,6 +22,11 @@ _LONGEST_PAUSE_SECONDS = 0.25
 _MOST_LOOKS_PER_SECOND = 4000
 # Keys that are asked for, and values that come, at once.
 _MANY = 64
+# Tell the starts of a job under torchrun apart. Ranks of which torchrun counts other restarts,
+# as it may on other nodes, do not know each other by them.
+_OF_START = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
+
+Of = TypeVar("Of")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +43,11 @@ class Peers:
         of_store = _starts.setdefault(self.store, {})
         found = of_store.get((self.ranks, self.own))
         return found or of_store.setdefault((self.ranks, self.own), JobStart(self))
+
+    @property
+    def identity(self) -> list[object]:
+        """What differs, as JSON, for other ranks and other starts of a job under torchrun."""
+        return [self.ranks, [os.environ.get(name) for name in _OF_START]]
 
     @property
     def timeout_seconds(self) -> float:
@@ -63,25 +74,30 @@ class Peers:
             found += some if check(some) else [key for key in some if check([key])]
         return found
 
+    def absent(self, keys: Mapping[Of, str]) -> list[Of]:
+        """Return those, such as ranks, whose key is not there."""
+        present = set(self.present(keys.values()))
+        return [of for of, key in keys.items() if key not in present]
+
     def wait(
         self,
-        keys: Collection[str],
+        keys: Mapping[Of, str],
         limit_seconds: float,
         meanwhile: Callable[[float], None] = lambda _: None,
-    ) -> bool:
-        """Wait for all keys; return False if they do not come in time."""
+    ) -> list[Of]:
+        """Wait for all keys; return those, such as ranks, whose key does not come in time."""
         # A wait of the store would block other threads from the store, and Ctrl-C from this one.
         begun = time.monotonic()
         longest = max(_LONGEST_PAUSE_SECONDS, len(self.ranks) / _MOST_LOOKS_PER_SECOND)
         pause = longest / 250
-        while not self.store.check(list(keys)):
+        while not self.store.check(list(keys.values())):
             waited = time.monotonic() - begun
             if waited > limit_seconds:
-                return False
+                return self.absent(keys)
             meanwhile(waited)
             time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
             pause = min(2 * pause, longest)
-        return True
+        return []
 
 
 class JobStart:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.native import Footers
+    from torchparquet._impl.files.manifest_reading import HeldFooters
 
 # By name, for the rows of one row group.
 Values: TypeAlias = "Mapping[str, pa.ChunkedArray]"
@@ -45,7 +45,7 @@ def evaluate(
     expressions: Mapping[str, pc.Expression],
     keys: FileKeys | None,
     mask_of: MaskOf,
-    footers: Footers | None = None,
+    footers: HeldFooters | None = None,
 ) -> Iterator[Mask]:
     """Yield a mask for each row group, in order; those that `FILTERS` decides get no values."""
     files = _Files(manifest, expressions, keys, footers)
@@ -74,7 +74,7 @@ class _Files:
         manifest: Manifest,
         expressions: Mapping[str, pc.Expression],
         keys: FileKeys | None,
-        footers: Footers | None,
+        footers: HeldFooters | None,
     ) -> None:
         """Find the schema, check the expressions against it, and ask partition keys."""
         self.numbers: list[int] = np.unique(manifest.row_group_file).tolist()
@@ -102,6 +102,8 @@ class _Files:
             self._may_hold, may_fail = by_known(condition, self._filtered, self._known)
             self._may_fail = may_fail | (len(expressions) > 1)
         self._may_hold = self._may_hold & has_rows
+        asked = np.flatnonzero(self._may_hold & self._may_fail)
+        self._fragments.read_footers([self.numbers[place] for place in asked.tolist()])
 
     def _type_of(self, name: str, expression: pc.Expression) -> pa.DataType:
         """Return the type of an expression's values."""

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.native import Footers
+    from torchparquet._impl.files.manifest_reading import HeldFooters
 
 
 class Fragments:
     """The files of a manifest, opened when they are asked for. Thread-safe."""
 
-    def __init__(self, manifest: Manifest, keys: FileKeys | None, footers: Footers | None) -> None:
+    def __init__(
+        self, manifest: Manifest, keys: FileKeys | None, footers: HeldFooters | None
+    ) -> None:
         """Read a file of each schema, or its footer if the content of footers is given."""
         self._manifest = manifest
         self._keys = keys
@@ -84,6 +86,11 @@ class Fragments:
             return {}
         stored: Mapping[str, str] = table.stored[self._manifest.file_schema[file]]
         return stored
+
+    def read_footers(self, files: Sequence[int]) -> None:
+        """Read the footers of files at once, if they are read apart from their files."""
+        if self._footers is not None:
+            self._footers.read(files)
 
     def footer(self, file: int, known: Mapping[str, pa.Scalar]) -> pads.ParquetFileFragment:
         """Return a file, perhaps without values, of which some values are known for all rows."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
-    from torchparquet._impl.native import Footers
+    from torchparquet._impl.files.manifest_reading import HeldFooters
 
 _SPLIT = "split"
 
@@ -63,7 +63,7 @@ def select_rows(
     arguments: RowArguments,
     keys: FileKeys | None = None,
     storage: StorageArguments = NO_STORAGE,
-    footers: Footers | None = None,
+    footers: HeldFooters | None = None,
 ) -> Manifest:
     """Return the manifest of the rows that the arguments leave."""
     if arguments.is_empty:
