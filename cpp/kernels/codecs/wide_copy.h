@@ -124,6 +124,15 @@ inline void CopyLiteral(const uint8_t* in, size_t num_bytes, uint8_t* out) {
   } while (i < num_bytes);
 }
 
+// For a period below 16: the most bytes of a word after which it begins anew.
+inline constexpr auto kWholePeriods = [] {
+  std::array<uint8_t, kWordBytes> steps{};
+  for (size_t period = 1; period < kWordBytes; ++period) {
+    steps[period] = static_cast<uint8_t>(kWordBytes - kWordBytes % period);
+  }
+  return steps;
+}();
+
 // Copies `num_bytes` from `offset` bytes before `out`, as if byte by byte: a copy longer
 // than its offset repeats what it has written. Writes up to 32 bytes more. `offset` is at
 // least 1, and 16 bytes at `out` can be read.
@@ -138,8 +147,7 @@ inline void CopyMatch(size_t offset, size_t num_bytes, uint8_t* out) {
     return;
   }
   const Word pattern = Shuffle(LoadWord(in), kRepeatFirst[offset]);
-  // After a multiple of its period the pattern begins anew.
-  const size_t step = kWordBytes - kWordBytes % offset;
+  const size_t step = kWholePeriods[offset];
   for (size_t i = 0; i < num_bytes; i += step) StoreWord(pattern, out + i);
 }
 

@@ -21,6 +21,19 @@ inline uint64_t LowBits(uint64_t bits, uint64_t count) {
   return bits & ~(~uint64_t{0} << count);
 }
 
+// The same, in one instruction if there is one: GCC would copy the count for it.
+template <bool kBmi2>
+inline uint64_t LowBits(uint64_t bits, uint64_t count) {
+#if defined(TORCHPARQUET_BMI2)
+  if constexpr (kBmi2) {
+    uint64_t low;
+    asm("bzhi %2, %1, %0" : "=r"(low) : "r"(bits), "r"(count));
+    return low;
+  }
+#endif
+  return LowBits(bits, count);
+}
+
 // Bits that are read from the last one to the first, as zstd stores them. Reads up to 7
 // bytes before `begin`, which the caller must have.
 struct BackwardBits {

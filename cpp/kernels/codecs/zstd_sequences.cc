@@ -1,6 +1,10 @@
 #include "kernels/codecs/zstd_sequences.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <utility>
 
 #include "kernels/codecs/wide_copy.h"
 
@@ -14,10 +18,7 @@ constexpr int64_t kMaxSequenceBits = 16 + 31 + 16 + kMaxNextBits;
 // The sequences of one block, or of two, under way.
 template <size_t kNumLanes>
 struct ChainGroup {
-  // The next bits of a block end where the word does that is loaded at words[lane], but
-  // for up to 7 bits: at bit 64 + ends[lane], which is negative.
-  std::array<const uint8_t*, kNumLanes> words;
-  std::array<uint64_t, kNumLanes> ends;
+  std::array<int64_t, kNumLanes> num_left;  // bits
   std::array<const uint8_t*, kNumLanes> begins;
   std::array<std::array<const ZstdCell*, kNumZstdCodes>, kNumLanes> cells;
   std::array<ZstdSequence*, kNumLanes> out;
@@ -28,22 +29,14 @@ struct ChainGroup {
       : tables(&memory->tables[first_lane]) {
     for (size_t i = 0; i < kNumLanes; ++i) {
       begins[i] = coded[i]->bits.begin;
-      SetPlace(i, coded[i]->bits.num_left);
+      num_left[i] = coded[i]->bits.num_left;
       cells[i] = coded[i]->cells;
       out[i] = memory->sequences[first_lane + i].data() + coded[i]->num_done;
     }
   }
 
-  void SetPlace(size_t lane, int64_t num_left) {
-    words[lane] = begins[lane] + (num_left >> 3) - 7;
-    ends[lane] = static_cast<uint64_t>((num_left & 7) - 8);
-  }
-  int64_t BitsLeft(size_t lane) const {
-    return 8 * (words[lane] - begins[lane]) + 64 + static_cast<int64_t>(ends[lane]);
-  }
-
   void Keep(size_t lane, size_t num_steps, ZstdCodedSequences* coded) const {
-    coded->bits.num_left = BitsLeft(lane);
+    coded->bits.num_left = num_left[lane];
     coded->cells = cells[lane];
     coded->num_done += num_steps;
   }
@@ -52,14 +45,16 @@ struct ChainGroup {
   // false if it has too many bits for that, as few have: StepByNumbers is for them. Of
   // too few bits both make any sequence, and leave less than none. Where most lengths
   // have no bits of their own, a branch passes over them.
-  template <bool kHasLong>
+  template <bool kBmi2, bool kHasLong>
   [[gnu::always_inline]] bool Step(size_t lane) {
     auto& [literal, offset, match] = cells[lane];
-    const uint64_t word = Load64Bits(words[lane]);
-    uint64_t end = ends[lane];
+    // The next bits end where the word does, but for up to 7: at bit 64 + `end`.
+    const int64_t left = num_left[lane];
+    const uint64_t word = Load64Bits(begins[lane] + (left >> 3) - 7);
+    uint64_t end = static_cast<uint64_t>(left) | ~uint64_t{7};
     const auto take = [&](uint64_t count) {
       end -= count;
-      return LowBits(word >> (end & 63), count);
+      return LowBits<kBmi2>(word >> (end & 63), count);
     };
     ZstdSequence& sequence = *out[lane];
     sequence.offset_number =
@@ -77,18 +72,17 @@ struct ChainGroup {
     literal = &table[kLiteralLength].cells[literal->next + take(literal->next_bits)];
     match = &table[kMatchLength].cells[match->next + take(match->next_bits)];
     offset = &table[kOffset].cells[offset->next + take(offset->next_bits)];
-    words[lane] += (static_cast<int64_t>(end) >> 3) + 1;
-    ends[lane] = end | ~uint64_t{7};
+    num_left[lane] = (left & ~int64_t{7}) + static_cast<int64_t>(end) + 8;
     return true;
   }
 
   // No states are after the last sequence.
   [[gnu::noinline]] void StepByNumbers(size_t lane, bool is_last = false) {
     auto& [literal, offset, match] = cells[lane];
-    int64_t num_left = BitsLeft(lane);
+    int64_t& left = num_left[lane];
     const auto take = [&](uint8_t count) {
-      const BackwardBits bits{begins[lane], std::max<int64_t>(num_left, 0)};
-      num_left -= count;
+      const BackwardBits bits{begins[lane], std::max<int64_t>(left, 0)};
+      left -= count;
       return static_cast<uint32_t>(bits.Peek(count));
     };
     ZstdSequence& sequence = *out[lane];
@@ -101,23 +95,22 @@ struct ChainGroup {
       match = &table[kMatchLength].cells[match->next + take(match->next_bits)];
       offset = &table[kOffset].cells[offset->next + take(offset->next_bits)];
     }
-    SetPlace(lane, num_left);
   }
 
   // The steps that are certain to begin within the bits.
   size_t StepsWithin() const {
-    int64_t least = BitsLeft(0);
-    for (size_t i = 1; i < kNumLanes; ++i) least = std::min(least, BitsLeft(i));
+    int64_t least = num_left[0];
+    for (size_t i = 1; i < kNumLanes; ++i) least = std::min(least, num_left[i]);
     return least < 0 ? 0 : static_cast<size_t>(least / kMaxSequenceBits) + 1;
   }
 
   // Makes that many steps, or those before one that is false, whose lane it returns.
-  template <bool kHasLong>
+  template <bool kBmi2, bool kHasLong>
   [[gnu::always_inline]] size_t RunSteps(size_t num_steps) {
     for (const ZstdSequence* end = out[0] + num_steps; out[0] != end;) {
 #pragma GCC unroll 2
       for (size_t i = 0; i < kNumLanes; ++i) {
-        if (!Step<kHasLong>(i)) [[unlikely]]
+        if (!Step<kBmi2, kHasLong>(i)) [[unlikely]]
           return i;
       }
 #pragma GCC unroll 2
@@ -128,6 +121,7 @@ struct ChainGroup {
 
   // Makes that many steps in each block, or fewer if bits are lacking. What is under way
   // is a copy that no other function sees, so that it stays in registers.
+  template <bool kBmi2>
   [[gnu::always_inline]] void Run(size_t num_steps) {
     const ZstdSequence* end = out[0] + num_steps;
     bool has_long = false;
@@ -137,8 +131,8 @@ struct ChainGroup {
     while (const size_t steps =
                std::min(static_cast<size_t>(end - out[0]), StepsWithin())) {
       ChainGroup group = *this;
-      size_t lane = has_long ? group.template RunSteps<true>(steps)
-                             : group.template RunSteps<false>(steps);
+      size_t lane = has_long ? group.template RunSteps<kBmi2, true>(steps)
+                             : group.template RunSteps<kBmi2, false>(steps);
       *this = group;
       if (lane == kNumLanes) continue;
       for (; lane < kNumLanes; ++lane) StepByNumbers(lane);
@@ -150,7 +144,7 @@ struct ChainGroup {
 #if defined(TORCHPARQUET_BMI2)
 template <size_t kNumLanes>
 TORCHPARQUET_BMI2 void RunBmi2(ChainGroup<kNumLanes>* group, size_t num_steps) {
-  group->Run(num_steps);
+  group->template Run<true>(num_steps);
 }
 #endif
 
@@ -159,7 +153,7 @@ void Run(ChainGroup<kNumLanes>* group, size_t num_steps) {
 #if defined(TORCHPARQUET_BMI2)
   if (ChosenInstructions() == Instructions::kAvx2) return RunBmi2(group, num_steps);
 #endif
-  group->Run(num_steps);
+  group->template Run<false>(num_steps);
 }
 
 // The lower one, without a branch, which a compiler makes of std::min.
@@ -175,6 +169,11 @@ inline uint32_t OffsetIndex(const ZstdSequence& sequence) {
   return sequence.offset_number + (sequence.num_literals == 0 ? 1 : 0);
 }
 
+// An offset of 0, which is none, leads out of any frame instead.
+inline size_t OneLess(size_t offset) {
+  return offset == 1 ? std::numeric_limits<uint32_t>::max() : offset - 1;
+}
+
 // The last offsets, where a branch predicts which of them a sequence means.
 class BranchedOffsets {
  public:
@@ -182,14 +181,14 @@ class BranchedOffsets {
   explicit BranchedOffsets(const ZstdOffsets& last) : last_(last) {}
   const ZstdOffsets& last() const { return last_; }
 
-  // The offset that a sequence means, which becomes the latest. 0 if it means none.
+  // The offset that a sequence means, which becomes the latest.
   [[gnu::always_inline]] size_t Take(const ZstdSequence& sequence) {
     auto& [first, second, third] = last_;
     size_t offset = size_t{sequence.offset_number} - 3;
     if (sequence.offset_number <= 3) {
       const uint32_t index = OffsetIndex(sequence);
       if (index == 1) return first;
-      offset = index == 2 ? second : index == 3 ? third : first - 1;
+      offset = index == 2 ? second : index == 3 ? third : OneLess(first);
       third = index == 2 ? third : second;
     } else {
       third = second;
@@ -217,7 +216,7 @@ class ShuffledOffsets {
     last_[3] = sequence.offset_number - 3;
     // One test: of each alone a branch would be mispredicted.
     if (((index ^ 4) | (sequence.offset_number ^ 3)) == 0) [[unlikely]] {
-      last_[3] = last_[0] - 1;
+      last_[3] = static_cast<uint32_t>(OneLess(last_[0]));
     }
     last_ = reinterpret_cast<Last>(
         Shuffle(reinterpret_cast<Word>(last_), kOrders[AtMost(index, 4)]));
@@ -261,20 +260,23 @@ class Writer {
 
   // Returns the end of the content, or null if it is damaged.
   [[gnu::always_inline]] uint8_t* WriteAll() {
-    constexpr ptrdiff_t kProbe = 32;
-    constexpr ptrdiff_t kStretch = 1024;
+    constexpr ptrdiff_t kFew = 8;
+    constexpr ptrdiff_t kMost = 256;
+    bool after_repeats = false;
     while (sequence_ != sequences_end_) {
-      const ZstdSequence* const probe = sequence_;
-      if (!Run<false, BranchedOffsets>(kProbe)) return nullptr;
-      if (sequence_ == sequences_end_) break;
-      const ptrdiff_t num_repeats = std::count_if(
-          probe, sequence_, [](const auto& one) { return one.offset_number <= 3; });
-      const bool is_mixed = std::min(num_repeats, kProbe - num_repeats) >= kProbe / 8;
-      const bool is_near = num_near_ > kProbe / 4;
-      const bool good = is_mixed  ? Run<false, ShuffledOffsets>(kStretch)
-                        : is_near ? Run<true, BranchedOffsets>(kStretch)
-                                  : Run<false, BranchedOffsets>(kStretch);
-      if (!good) return nullptr;
+      if (WriteRepeats()) {
+        after_repeats = true;
+        continue;
+      }
+      ptrdiff_t count =
+          std::min(after_repeats ? kFew : kMost, sequences_end_ - sequence_);
+      after_repeats = false;
+      bool fits;
+      while (!(fits = Fit(Sums(sequence_ + count).first)) && count > kFew) {
+        count -= kFew;  // the last ones, of which copies need room
+      }
+      const ZstdSequence* end = sequence_ + count;
+      if (!(fits ? Write(end) : WriteChecked(end))) return nullptr;
     }
     return WriteRest();
   }
@@ -283,80 +285,201 @@ class Writer {
   // Copies may write as many bytes more.
   static constexpr ptrdiff_t kRoom = 48;
 
-  // Writes up to that many sequences. If they are near, the last word that was written
-  // stays in a register: what was stored in parts cannot soon be loaded as a whole.
-  template <bool kIsNear, typename Offsets>
-  [[gnu::always_inline]] bool Run(ptrdiff_t max_sequences) {
+  // Four sequences are three words of these numbers.
+  using Numbers = uint32_t __attribute__((vector_size(16)));
+  static_assert(sizeof(ZstdSequence) == 3 * sizeof(uint32_t));
+
+  struct Totals {
+    uint64_t literals = 0;
+    uint64_t copy_bytes = 0;
+  };
+  // Whether so many literals are there, and what sequences write is before the room that
+  // copies need.
+  bool Fit(const Totals& totals) const {
+    const ptrdiff_t room = place_.end - out_ - kRoom;
+    return totals.literals <= static_cast<uint64_t>(literals_end_ - literal_) &&
+           static_cast<int64_t>(totals.literals + totals.copy_bytes) <= room;
+  }
+
+  // Adds up the sequences up to `end`, and returns it; or up to one of the first four
+  // with a number outside of a range.
+  template <bool kInRange = false>
+  [[gnu::always_inline]] std::pair<Totals, const ZstdSequence*> Sums(
+      const ZstdSequence* end) const {
+    constexpr Numbers kFrom[] = {{1, 3, 1, 1}, {3, 1, 1, 3}, {1, 1, 3, 1}};
+    constexpr Numbers kRange[] = {{6, 13, 0, 6}, {13, 0, 6, 13}, {0, 6, 13, 0}};
+    Numbers sums[3] = {};
     const ZstdSequence* sequence = sequence_;
-    const ZstdSequence* end =
-        sequence + std::min<ptrdiff_t>(max_sequences, sequences_end_ - sequence);
+    for (; end - sequence >= 4; sequence += 4) {
+      Numbers numbers[3];
+      std::memcpy(&numbers, sequence, sizeof(numbers));
+      if constexpr (kInRange) {
+        Numbers outside{};
+        for (size_t i = 0; i < 3; ++i) {
+          outside |= reinterpret_cast<Numbers>(numbers[i] - kFrom[i] > kRange[i]);
+        }
+        using Halves = uint64_t __attribute__((vector_size(16)));
+        const auto halves = reinterpret_cast<Halves>(outside);
+        if ((halves[0] | halves[1]) != 0) break;
+      }
+      for (size_t i = 0; i < 3; ++i) sums[i] += numbers[i];
+    }
+    Totals totals{uint64_t{sums[0][0]} + sums[0][3] + sums[1][2] + sums[2][1],
+                  uint64_t{sums[0][1]} + sums[1][0] + sums[1][3] + sums[2][2]};
+    for (; !kInRange && sequence != end; ++sequence) {
+      totals.literals += sequence->num_literals;
+      totals.copy_bytes += sequence->copy_bytes;
+    }
+    return {totals, sequence};
+  }
+
+  // Numbers of which a few bytes differ from one before: writes sequences of up to 7
+  // literals that repeat up to 16 bytes by the latest offset, if many are next.
+  [[gnu::always_inline]] bool WriteRepeats() {
+    constexpr ptrdiff_t kLeast = 32;
+    constexpr ptrdiff_t kMost = 512;
+    constexpr size_t kPeriod = sizeof(uint64_t);
+    const size_t offset = offsets_[0];
+    if (offset != kPeriod && offset < kWordBytes) return false;
+    if (static_cast<size_t>(out_ - place_.frame_begin) < offset) return false;
+    const auto [totals, end] =
+        Sums<true>(sequence_ + std::min(kMost, sequences_end_ - sequence_));
+    if (end - sequence_ < kLeast || !Fit(totals)) return false;
+    const ZstdSequence* sequence = sequence_;
     const uint8_t* literal = literal_;
-    const uint8_t* const literals_end = literals_end_;
     uint8_t* out = out_;
-    // Beyond it, bytes are written one by one.
-    uint8_t* const wide_end =
-        place_.end - place_.out > kRoom ? place_.end - kRoom : place_.out;
-    Offsets offsets(offsets_);
+    for (; offset != kPeriod && sequence != end; ++sequence) {
+      const size_t num_literals = sequence->num_literals;
+      std::memcpy(out, literal, kPeriod);
+      literal += num_literals;
+      out += num_literals;
+      CopyWord(out - offset, out);
+      out += sequence->copy_bytes;
+    }
+    uint64_t last = Load64Bits(out - kPeriod);
+    for (; sequence != end; ++sequence) {
+      const size_t num_literals = sequence->num_literals;
+      const size_t copy_bytes = sequence->copy_bytes;
+      const uint64_t literals = Load64Bits(literal);
+      std::memcpy(out, &literals, kPeriod);
+      last = last >> (8 * num_literals & 63) | literals << ((0 - 8 * num_literals) & 63);
+      literal += num_literals;
+      out += num_literals;
+      std::memcpy(out, &last, kPeriod);
+      std::memcpy(out + kPeriod, &last, kPeriod);
+      last = std::rotr(last, static_cast<int>(8 * copy_bytes & 63));
+      out += copy_bytes;
+    }
+    sequence_ = end;
+    literal_ = literal;
+    out_ = out;
+    return true;
+  }
+
+  // Writes sequences that fit, of which the first ones show of what kind they are.
+  [[gnu::always_inline]] bool Write(const ZstdSequence* end) {
+    constexpr ptrdiff_t kProbe = 32;
+    const ptrdiff_t num_probed = std::min(kProbe, end - sequence_);
+    ptrdiff_t num_repeats = 0;
     ptrdiff_t num_near = 0;
+    for (ptrdiff_t i = 0; i < num_probed; ++i) {
+      num_repeats += sequence_[i].offset_number <= 3 ? 1 : 0;
+      num_near += sequence_[i].offset_number < 3 + kWordBytes ? 1 : 0;
+    }
+    if (offsets_[0] >= kWordBytes) num_near -= num_repeats;
+    const bool is_mixed =
+        std::min(num_repeats, num_probed - num_repeats) >= (num_probed + 7) / 8;
+    const bool is_near = num_near > num_probed / 4 &&
+                         out_ - place_.frame_begin >= static_cast<ptrdiff_t>(kWordBytes);
+    return is_mixed  ? WriteFitting<false, ShuffledOffsets>(end)
+           : is_near ? WriteFitting<true, BranchedOffsets>(end)
+                     : WriteFitting<false, BranchedOffsets>(end);
+  }
+
+  // Writes sequences that fit. If they are near, the last word that was written stays in
+  // a register: what was stored in parts cannot soon be loaded as a whole.
+  template <bool kIsNear, typename Offsets>
+  [[gnu::always_inline]] bool WriteFitting(const ZstdSequence* end) {
+    const ZstdSequence* sequence = sequence_;
+    const uint8_t* literal = literal_;
+    uint8_t* const frame = place_.frame_begin;
+    auto at = static_cast<size_t>(out_ - frame);
+    Offsets offsets(offsets_);
     Word last{};  // NOLINT(misc-const-correctness)
-    if constexpr (kIsNear) last = LoadWord(out - kWordBytes);
+    if constexpr (kIsNear) last = LoadWord(frame + at - kWordBytes);
     bool good = true;
     for (; sequence != end; ++sequence) {
       const size_t num_literals = sequence->num_literals;
       const size_t copy_bytes = sequence->copy_bytes;
       const size_t offset = offsets.Take(*sequence);
-      const uint8_t* next_literal = literal + num_literals;
-      uint8_t* copy = out + num_literals;
-      uint8_t* next = copy + copy_bytes;
-      // 0 is no offset, and becomes the largest number here.
-      if (next_literal > literals_end || next > place_.end ||
-          offset - 1 >= static_cast<size_t>(copy - place_.frame_begin)) [[unlikely]] {
-        good = false;
-        break;
-      }
-      if (next > wide_end) [[unlikely]] {
-        std::copy_n(literal, num_literals, out);
-        for (size_t i = 0; i < copy_bytes; ++i) copy[i] = (copy - offset)[i];
-        literal = next_literal;
-        out = next;
-        continue;
-      }
       const Word literals = LoadWord(literal);
-      StoreWord(literals, out);
+      StoreWord(literals, frame + at);
       if (num_literals > kWordBytes) [[unlikely]] {
-        CopyLiteral(literal, num_literals, out);
-        if constexpr (kIsNear) last = LoadWord(copy - kWordBytes);
+        CopyLiteral(literal, num_literals, frame + at);
+        if constexpr (kIsNear) last = LoadWord(frame + at + num_literals - kWordBytes);
       } else if constexpr (kIsNear) {
         last = Append(last, literals, num_literals);
       }
-      literal = next_literal;
-      out = next;
+      literal += num_literals;
+      const size_t copy = at + num_literals;
+      const size_t from = copy - offset;
+      if (static_cast<int64_t>(from) < 0) [[unlikely]] {
+        good = false;
+        break;
+      }
+      at = copy + copy_bytes;
       if (copy_bytes > kWordBytes) [[unlikely]] {
-        CopyMatch(offset, copy_bytes, copy);
-        if constexpr (kIsNear) last = LoadWord(next - kWordBytes);
+        CopyMatch(offset, copy_bytes, frame + copy);
+        if constexpr (kIsNear) last = LoadWord(frame + at - kWordBytes);
         continue;
       }
       Word word;
       if (kIsNear && offset <= kWordBytes) {
         word = Shuffle(last, kRepeatLast[offset]);
       } else {
-        word = LoadWord(copy - offset);
+        word = LoadWord(frame + from);
         if (!kIsNear && !Offsets::kBranches) {
           word = Shuffle(word, kRepeatFirst[AtMost(offset, kWordBytes)]);
         } else if (!kIsNear && offset < kWordBytes) {
           word = Shuffle(word, kRepeatFirst[offset]);
-          ++num_near;
         }
       }
-      StoreWord(word, copy);
+      StoreWord(word, frame + copy);
       if constexpr (kIsNear) last = Append(last, word, copy_bytes);
     }
     sequence_ = sequence;
     literal_ = literal;
-    out_ = out;
+    out_ = frame + at;
     offsets_ = offsets.last();
-    num_near_ = num_near;
     return good;
+  }
+
+  // Writes sequences near the end of the memory, and checks each.
+  [[gnu::noinline]] bool WriteChecked(const ZstdSequence* end) {
+    BranchedOffsets offsets(offsets_);
+    for (; sequence_ != end; ++sequence_) {
+      const size_t num_literals = sequence_->num_literals;
+      const size_t copy_bytes = sequence_->copy_bytes;
+      const size_t offset = offsets.Take(*sequence_);
+      const auto begin = static_cast<size_t>(out_ - place_.frame_begin);
+      if (num_literals > static_cast<size_t>(literals_end_ - literal_) ||
+          num_literals + copy_bytes > static_cast<size_t>(place_.end - out_) ||
+          offset > begin + num_literals) {
+        return false;
+      }
+      uint8_t* const copy = out_ + num_literals;
+      if (place_.end - copy >= static_cast<ptrdiff_t>(copy_bytes) + kRoom) {
+        CopyLiteral(literal_, num_literals, out_);
+        CopyMatch(offset, copy_bytes, copy);
+      } else {
+        std::copy_n(literal_, num_literals, out_);
+        for (size_t i = 0; i < copy_bytes; ++i) copy[i] = (copy - offset)[i];
+      }
+      literal_ += num_literals;
+      out_ = copy + copy_bytes;
+    }
+    offsets_ = offsets.last();
+    return true;
   }
 
   // The literals after the last sequence.
@@ -373,7 +496,6 @@ class Writer {
   ZstdPlace place_;
   uint8_t* out_;
   ZstdOffsets offsets_;
-  ptrdiff_t num_near_ = 0;
 };
 
 [[gnu::always_inline]] inline uint8_t* Write(const ZstdContent& content,
@@ -420,9 +542,9 @@ bool FinishSequences(size_t lane, ZstdCodedSequences* coded, ZstdSequenceMemory*
   if (coded->num_sequences == 0) return true;
   ChainGroup<1> chain({coded}, lane, memory);
   Run(&chain, coded->num_sequences - coded->num_done - 1);
-  if (chain.BitsLeft(0) < 0) return false;
+  if (chain.num_left[0] < 0) return false;
   chain.StepByNumbers(0, /*is_last=*/true);
-  return chain.BitsLeft(0) == 0;
+  return chain.num_left[0] == 0;
 }
 
 uint8_t* WriteContent(const ZstdContent& content, const ZstdPlace& place,

@@ -58,7 +58,7 @@ struct ZstdContent {
 
 // The memory that the content of a block is written to.
 struct ZstdPlace {
-  const uint8_t* frame_begin;
+  uint8_t* frame_begin;
   uint8_t* out;
   uint8_t* end;  // of the memory
 };

@@ -55,6 +55,36 @@ bool FuzzBlocks(BlockCodec codec, Draws& draws) {
   return is_refused;
 }
 
+// Short frames by every level of the compressor, and in the forms that the encoder makes.
+// They take longer to make than to read, so there is one pool of them.
+std::vector<SizedBlock> MadeZstdPool() {
+  constexpr int64_t kMaxBytes = 4096;
+  Draws draws(1);
+  std::vector<SizedBlock> pool;
+  for (int level = -7; level <= 22; ++level) {
+    for (int i = 0; i < 24; ++i) {
+      const auto content = PageContent(draws, draws.Below(kMaxBytes));
+      pool.push_back({ArrowCompressZstd(level, content), content.size()});
+    }
+  }
+  while (pool.size() < 2000) {
+    const auto elements = RandomElements(draws, draws.Below(60));
+    SizedBlock block{EncodeBlock(BlockCodec::kZstd, draws, elements),
+                     ContentOf(elements).size()};
+    if (block.num_bytes <= kMaxBytes) pool.push_back(std::move(block));
+  }
+  return pool;
+}
+
+bool FuzzShortZstd(Draws& draws) {
+  static const std::vector<SizedBlock> pool = MadeZstdPool();
+  const auto drawn = [&] {
+    return DamagedBlock(draws, pool[static_cast<size_t>(draws.Below(std::ssize(pool)))]);
+  };
+  const SizedBlock block = drawn();
+  return CompareWithArrow(BlockCodec::kZstd, block, drawn());
+}
+
 bool FuzzSnappy(Draws& draws) { return FuzzBlocks(BlockCodec::kSnappy, draws); }
 bool FuzzLz4(Draws& draws) { return FuzzBlocks(BlockCodec::kLz4, draws); }
 bool FuzzZstd(Draws& draws) { return FuzzBlocks(BlockCodec::kZstd, draws); }
@@ -62,7 +92,10 @@ bool FuzzZstd(Draws& draws) { return FuzzBlocks(BlockCodec::kZstd, draws); }
 }  // namespace
 
 std::vector<FuzzTarget> CodecTargets() {
-  return {{"snappy", &FuzzSnappy}, {"lz4", &FuzzLz4}, {"zstd", &FuzzZstd}};
+  return {{"snappy", &FuzzSnappy},
+          {"lz4", &FuzzLz4},
+          {"zstd", &FuzzZstd},
+          {"zstd, short", &FuzzShortZstd}};
 }
 
 }  // namespace torchparquet::testing

@@ -116,6 +116,24 @@ TEST_CASE("offsets do not lead out of their frame") {
   CHECK(BothRefuse(Joined({testing::ArrowCompressZstd(1, before), frame}), 138));
 }
 
+TEST_CASE("short copies by one offset, from the first byte on") {
+  Draws draws(8);
+  for (const size_t offset : {1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 24}) {
+    CAPTURE(offset);
+    // Repeats of numbers, with a number of other lengths now and then.
+    std::vector<testing::BlockElement> elements(3000);
+    for (size_t i = 0; i < elements.size(); ++i) {
+      const bool is_odd = i > 0 && draws.OneIn(90);
+      const int64_t first = i == 0 ? static_cast<int64_t>(offset) : draws.Between(1, 7);
+      elements[i].literals = RandomBytes(draws, is_odd ? draws.Below(40) : first);
+      elements[i].offset = offset;
+      elements[i].copy_bytes = static_cast<size_t>(draws.Between(3, is_odd ? 40 : 16));
+    }
+    const Bytes content = testing::ContentOf(elements);
+    CHECK(BothHave(testing::EncodeBlock(BlockCodec::kZstd, draws, elements), content));
+  }
+}
+
 TEST_CASE("checksums are compared") {
   Draws draws(6);
   for (const int64_t num_bytes : {1, 5000, 300'000}) {
