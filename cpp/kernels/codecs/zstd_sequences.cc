@@ -293,8 +293,8 @@ class Writer {
     uint64_t literals = 0;
     uint64_t copy_bytes = 0;
   };
-  // Whether so many literals are there, and what sequences write is before the room that
-  // copies need.
+  // True if so many literals are there, and the sequences end before the room that copies
+  // need.
   bool Fit(const Totals& totals) const {
     const ptrdiff_t room = place_.end - out_ - kRoom;
     return totals.literals <= static_cast<uint64_t>(literals_end_ - literal_) &&

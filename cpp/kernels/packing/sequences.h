@@ -11,7 +11,7 @@
 
 namespace torchparquet::kernels {
 
-// What stands beside the values of documents. Out is the bit pattern of a token.
+// The tokens beside those of documents. Out is the bit pattern of a token.
 template <typename Out>
 struct TokensBeside {
   Out separator{};

@@ -46,7 +46,7 @@ class Peers:
 
     @property
     def identity(self) -> list[object]:
-        """What differs, as JSON, for other ranks and other starts of a job under torchrun."""
+        """JSON that differs for other ranks and other starts of a job under torchrun."""
         return [self.ranks, [os.environ.get(name) for name in _OF_START]]
 
     @property

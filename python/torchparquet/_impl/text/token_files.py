@@ -43,7 +43,7 @@ def encoded(
     waiting: deque[tuple[Future[Future[pa.RecordBatch]], Portion]] = deque()
 
     def made(portion: Portion) -> Future[pa.RecordBatch]:
-        # What the library makes takes 100 bytes a token or more, so nobody else holds it.
+        # The result of the library takes 100 bytes a token or more, so nobody else holds it.
         return converts.submit(tokenizer.tokens, tokenizer.make(portion.texts))
 
     def taken() -> tuple[pa.RecordBatch, Portion]:
