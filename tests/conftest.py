@@ -22,7 +22,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # the parent, and databases would wait for threads that do not exist.
 os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
 
-# What processes of the tests need is imported once, by the server that forks them.
+# The server that forks processes of the tests imports once what they need.
 multiprocessing.set_forkserver_preload(["torchparquet", "pyarrow.parquet", "torch.utils.data"])
 
 # Workers of the suite have a core each: threads of torch would wait for those of other workers.

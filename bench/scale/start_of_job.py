@@ -86,7 +86,7 @@ def _phases(world: World, start: Start) -> dict[str, Callable[[Peers], None]]:
         return stand_in(costs.listed_bytes * num_files)
 
     def read_footers(part: int, num_parts: int) -> bytes:
-        files = num_files * (part + 1) // num_parts - num_files * part // num_parts
+        files = _part_of(num_files, part, num_parts)
         world.fetch_footers(files)
         world.compute(costs.footer * files)
         return stand_in(costs.footer_bytes * files)
@@ -123,16 +123,17 @@ def _phases(world: World, start: Start) -> dict[str, Callable[[Peers], None]]:
 
     def epoch(peers: Peers) -> None:
         # Its loop asks for nothing but bytes: the least time that the store leaves it.
-        ranges = num_files * start.ranges_of_file
-        share = ranges * (peers.own + 1) // len(peers.ranks) - ranges * peers.own // len(
-            peers.ranks
-        )
+        share = _part_of(num_files * start.ranges_of_file, peers.own, len(peers.ranks))
         if share:
             world.fetch(share, start.range_seconds, share)
 
     phases: dict[str, Callable[[Peers], None]]
     phases = {"open": open_, "first batch": first_batch, "second batch": agree}
     return phases | ({"epoch": epoch} if start.ranges_of_file else {})
+
+
+def _part_of(total: int, part: int, num_parts: int) -> int:
+    return total * (part + 1) // num_parts - total * part // num_parts
 
 
 def stand_in(num_bytes: float) -> bytes:

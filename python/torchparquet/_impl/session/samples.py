@@ -88,7 +88,7 @@ def _shuffled(
     cache, window_rows = source.storage.of_client, 0
     folder = cache.get("cache_folder")
     if folder is not None and shuffle.first == "global":
-        # What is fetched is read once: after that it is in the store.
+        # Bytes are fetched and read once: after that the rows are in the store.
         listing = rows.manifest.listing.keeping_no_blocks()
         rows = replace(rows, manifest=replace(rows.manifest, listing=listing))
     store = RowStore(rows, folder, cache.get("cache_limit"))

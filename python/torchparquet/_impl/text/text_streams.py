@@ -110,11 +110,7 @@ class TextStream(HoldingStream):
             self._source = self._text_stream
             if found is None:
                 break
-            tokens, portion = found
-            first = 0
-            for num_rows, is_end in portion.parts:
-                self._pack(tokens.slice(first, num_rows), is_end=is_end)
-                first += num_rows
+            self._pack(*found)
         if self._num_held < (opener.batch_size if opener.drop_last else 1):
             raise StopIteration
         parts = self._taken(min(opener.batch_size, self._num_held))
@@ -140,7 +136,7 @@ class TextStream(HoldingStream):
             parts.append(rows)
         return parts
 
-    def _pack(self, tokens: pa.RecordBatch, *, is_end: bool) -> None:
+    def _pack(self, tokens: pa.RecordBatch, is_end: bool) -> None:
         """Pack documents of a row group, and hold the sequences that are complete."""
         fields, packer = self._opener.packed, self._packer
         packer.add(np.diff(tokens[0].offsets.to_numpy()).astype(np.int64))

@@ -34,9 +34,10 @@ _logger = logging.getLogger("torchparquet")
 
 def encoded(
     tokenizer: Tokenizer, portions: Iterator[Portion]
-) -> Generator[tuple[pa.RecordBatch, Portion], None, None]:
-    """Tokenise portions, while the caller reads others and works with the tokens.
+) -> Generator[tuple[pa.RecordBatch, bool], None, None]:
+    """Yield tokens of rows of one row group each, and whether they end it.
 
+    Portions are tokenised while the caller reads others and works with the tokens.
     The threads of a tokenizer of Hugging Face go on with a portion while the lists of ints that it
     has made of the last one become arrays, which takes one thread 40 ns a token.
     """
@@ -46,16 +47,20 @@ def encoded(
         # The result of the library takes 100 bytes a token or more, so nobody else holds it.
         return converts.submit(tokenizer.tokens, tokenizer.make(portion.texts))
 
-    def taken() -> tuple[pa.RecordBatch, Portion]:
+    def taken() -> Iterator[tuple[pa.RecordBatch, bool]]:
         future, portion = waiting.popleft()
         try:
-            return future.result().result(), portion
+            tokens = future.result().result()
         except Exception as error:
             for other, _ in waiting:
                 other.cancel()
             place = makes.submit(_place_of_failure, tokenizer, portion).result()
             error.add_note(f"while it was tokenised: {place}")
             raise
+        first = 0
+        for num_rows, is_end in portion.parts:
+            yield tokens.slice(first, num_rows), is_end
+            first += num_rows
 
     with (
         ThreadPoolExecutor(1, "torchparquet-tokens") as converts,
@@ -65,9 +70,9 @@ def encoded(
             for portion in portions:
                 waiting.append((makes.submit(made, portion), portion))
                 if len(waiting) > _PORTIONS_AHEAD:
-                    yield taken()
+                    yield from taken()
             while waiting:
-                yield taken()
+                yield from taken()
         finally:
             for future, _ in waiting:
                 future.cancel()
@@ -122,15 +127,12 @@ class TokenWriter:
         ):
             row_group = _RowGroup(unfinished, schema)
             portions = self._reader.portions(self._reader.of_part(part))
-            for tokens, portion in encoded(self._tokenizer, portions):
-                self._log(part, len(tokens), len(tokens[0].values))
-                first = 0
-                for num_rows, is_end in portion.parts:
-                    row_group.add(tokens.slice(first, num_rows))
-                    first += num_rows
-                    held(row_group.held_bytes)
-                    if is_end:
-                        row_group.write(writer)
+            for tokens, is_end in encoded(self._tokenizer, portions):
+                self._log(part, len(tokens), len(tokens[0].flatten()))
+                row_group.add(tokens)
+                held(row_group.held_bytes)
+                if is_end:
+                    row_group.write(writer)
 
     def close(self) -> None:
         """Join the threads that read."""

@@ -16,7 +16,7 @@ from torchparquet._impl.native import digests_of_blocks, map_bytes, read_ahead
 from torchparquet._impl.plan.plan_options import Int64Array
 from torchparquet._impl.sampling.store.records import Layout
 
-# What a disk that is colder than memory reads for little more than a page.
+# A disk that is colder than memory reads so much for little more than a page.
 BLOCK_BYTES = 64 << 10
 _MAGIC = b"tpqrows1"
 
@@ -57,7 +57,7 @@ class Piece:
 
 
 def finish_piece(descriptor: int, layout: Layout, num_rows: int, content_bytes: int) -> None:
-    """Write, behind the content of a piece, the digests of its blocks and what it is."""
+    """Write the digests of the blocks of a piece after its content, and what it is."""
     digests = np.zeros(0, np.uint64)
     if content_bytes:
         digests = digests_of_blocks(_mapped(descriptor)[:content_bytes], BLOCK_BYTES)
