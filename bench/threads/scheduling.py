@@ -23,6 +23,8 @@ A task is one column of one row group. By row and number of threads:
     busy            the part of their time for which decode threads decode, the consumer takes
                     batches and counts rows, and the client's threads bring bytes, in the middle
                     half or, the latter two, in all; the one near 100 % bounds the others
+    GB/s read       bytes of files, and of decoded columns, in a second of such a long epoch: what
+                    the store, its network and memory have to bear
     of linear       T(1) / (n T(n)) for an epoch of --epoch-seconds of decoding, both of the same
                     work: by how long threads decode, so that noise of the machine does not count
 
@@ -89,6 +91,11 @@ class Table(NamedTuple):
     def num_tasks(self) -> int:
         """Columns of row groups."""
         return self.num_columns * self.num_groups * self.num_files
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Of all files, whose values have four bytes each."""
+        return 4 * self.num_columns * self.num_rows
 
 
 _TABLES = (
@@ -267,7 +274,14 @@ def _client_threads(found: Found, threads: int, way: str) -> str:
     return f"{found.used.client / found.epoch / max(1, threads // 4):.0%}"
 
 
-def _shown(way: str, table: Table, threads: int, found: Found, linear: float) -> list[str]:
+def _rates(row: Row, found: Found, file_bytes: int, epoch_seconds: float) -> list[str]:
+    """Return the GB/s that are read from files and decoded in a long epoch."""
+    decodes = found.busy(epoch_seconds, row.threads) * row.threads / found.used.decode / 1e9
+    return [f"{decodes * size:.1f}" for size in (file_bytes, row.table.decoded_bytes)]
+
+
+def _shown(way: str, row: Row, found: Found, rates: list[str], linear: float) -> list[str]:
+    table, threads = row.table, row.threads
     plain_tasks = table.num_tasks * found.plain_part
     locks = sorted(found.plain.locks.items(), key=lambda item: -item[1])
     by_lock = [f"{name} {seconds / plain_tasks * 1e6:.1f}" for name, seconds in locks]
@@ -283,6 +297,7 @@ def _shown(way: str, table: Table, threads: int, found: Found, linear: float) ->
         f"{found.used.decode / found.epoch / threads:.0%}",
         f"{found.used.consumer / found.epoch:.0%}",
         _client_threads(found, threads, way),
+        *rates,
         f"{linear:.2f}",
     ]
 
@@ -299,6 +314,8 @@ _HEADER = (
     "threads busy",
     "loop busy",
     "client busy",
+    "GB/s read",
+    "GB/s decoded",
     "of linear",
 )
 
@@ -357,6 +374,7 @@ def main() -> int:
     for table in tables:
         with tempfile.TemporaryDirectory() as name:
             folder = _write(Path(name) / "table", table)
+            file_bytes = sum(path.stat().st_size for path in folder.iterdir())
             factors = {threads: _SLOWER * threads for threads in arguments.threads}
             with _ways(folder, list(factors.values())) as ways:
                 for way, by_factor in ways.items():
@@ -370,7 +388,8 @@ def main() -> int:
                         linear = found.busy(arguments.epoch_seconds, threads) / one.busy(
                             arguments.epoch_seconds, arguments.threads[0]
                         )
-                        rows.append(_shown(way, table, threads, found, linear))
+                        rates = _rates(row, found, file_bytes, arguments.epoch_seconds)
+                        rows.append(_shown(way, row, found, rates, linear))
                         print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
     print(described(environment(max(arguments.threads))))
     print(f"other load: {load.cores():.2f} cores")
