@@ -182,13 +182,16 @@ def test_the_command_goes_on_after_the_cluster_was_killed(
     assert contents(output) == contents(alone)
 
 
-def test_a_cluster_that_has_less_memory_is_refused(
+def test_a_cluster_that_has_less_than_a_task_takes_is_refused(
     source: Path, cluster: Any, tmp_path: Path, capsys: Any
 ) -> None:
     options = ("--ray", cluster.address, "--max-memory", "2GiB")
     assert rewritten(source, tmp_path / "output", *options) != 0
     assert "no machine of Ray grants 2,147,483,648 bytes to one" in capsys.readouterr().err
     assert not (tmp_path / "output").exists()
+    few = ("--max-memory", "32MiB", "--num-threads", "9")
+    assert main(["verify", str(source), "--ray", cluster.address, *few]) != 0
+    assert "no machine of Ray grants 9 processors to one" in capsys.readouterr().err
 
 
 def test_a_wrong_address_is_told_before_anything_is_read(

@@ -137,7 +137,9 @@ def command(
     """
     if output is not None:
         checked_place(output)
-    cluster = cluster_of(ray, options["max_memory"])
+    cluster = cluster_of(ray, options["max_memory"], options["num_threads"])
+    if cluster is not None:
+        options["num_threads"] = cluster.task_threads
     left_out = []
     columns = list(data.columns)
     if not columns:

@@ -150,8 +150,10 @@ def command(
         raise click.UsageError("--exclusions does not go with --no-decode, which finds nothing")
     if exclusions is not None and not Path(exclusions).absolute().parent.is_dir():
         raise FileNotFoundError(f"no directory for --exclusions: {exclusions!r}")
+    cluster = None if no_decode else cluster_of(ray, order["max_memory"], num_threads)
+    if cluster is not None:
+        num_threads = cluster.task_threads
     options = ReadOptions(num_threads, order["max_memory"], pin_memory=False)
-    cluster = None if no_decode else cluster_of(ray, order["max_memory"])
     with progress("footers", None) as advance:
         found = find_files(list(data.paths), data.storage, empty_files=True)
         manifests, without_rows, failures = _open_files(found, advance)

@@ -5,7 +5,9 @@ A task depends on its arguments alone, so Ray repeats those that a machine took 
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from torchparquet.cli.screen import Advance
 from torchparquet.errors import one_line
@@ -30,19 +33,22 @@ ray_option = click.option(
     flag_value="auto",
     metavar="[ADDRESS]",
     help="Work on the machines of a Ray cluster, each of which must reach all files. "
-    "--max-memory is then for each task.",
+    "--max-memory is then for each task, and so is --num-threads, which is 1.",
 )
 
 
-def cluster_of(address: str | None, task_bytes: int) -> Cluster | None:
-    """Connect to a cluster until the command ends; its tasks may take so much memory."""
+def cluster_of(
+    address: str | None, task_bytes: int, task_threads: int | None = None
+) -> Cluster | None:
+    """Connect to a cluster until the command ends; a task takes so much memory and processors."""
     if address is None:
         return None
-    return click.get_current_context().with_resource(_connected(address, task_bytes))
+    given = _connected(address, task_bytes, task_threads or 1)
+    return click.get_current_context().with_resource(given)
 
 
 @contextmanager
-def _connected(address: str, task_bytes: int) -> Iterator[Cluster]:
+def _connected(address: str, task_bytes: int, task_threads: int) -> Iterator[Cluster]:
     try:
         import ray
     except ImportError:
@@ -61,29 +67,38 @@ def _connected(address: str, task_bytes: int) -> Iterator[Cluster]:
             "machine, or local to start one here"
         ) from error
     try:
-        alive = [node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"]]
-        if max(alive, default=0) < task_bytes:
-            raise ValueError(
-                f"--max-memory is for each task, and no machine of Ray grants {task_bytes:,} bytes "
-                f"to one: they have {', '.join(f'{int(most):,}' for most in alive)}; lower it, or "
-                "start Ray with more memory"
-            )
-        yield Cluster(ray, task_bytes)
+        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        for option, resource, wanted in (
+            ("--max-memory", "memory", task_bytes),
+            ("--num-threads", "CPU", task_threads),
+        ):
+            most = [node.get(resource, 0) for node in alive]
+            if max(most, default=0) < wanted:
+                raise ValueError(
+                    f"{option} is for each task, and no machine of Ray grants {wanted:,} "
+                    f"{'bytes' if resource == 'memory' else 'processors'} to one: they have "
+                    f"{', '.join(f'{int(of_node):,}' for of_node in most)}; lower it, or start "
+                    "Ray with more"
+                )
+        yield Cluster(ray, task_bytes, task_threads)
     finally:
         ray.shutdown()
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Machines of Ray, on which a task takes at most so many bytes."""
+    """Machines of Ray, on which a task takes at most so many bytes and processors."""
 
     ray: Any
     task_bytes: int
+    task_threads: int
 
     def task(self, function: Callable[..., Any], num_returns: int = 1) -> Any:
         """Return a function as tasks, whose `remote` takes its arguments."""
-        options = {"max_retries": _MAX_RETRIES, "num_returns": num_returns, "num_cpus": 1}
-        return self.ray.remote(function).options(memory=self.task_bytes, **options)
+        options = {"max_retries": _MAX_RETRIES, "num_returns": num_returns}
+        bounded = _on_own_processors(function, self.task_threads)
+        options["num_cpus"] = self.task_threads
+        return self.ray.remote(bounded).options(memory=self.task_bytes, **options)
 
     def wait(self, pending: dict[Any, int], advance: Advance) -> None:
         """Wait for tasks, and tell their progress; raise the error of the first that failed."""
@@ -131,3 +146,15 @@ class Cluster:
             return self.ray.get(one)
         except self.ray.exceptions.RayTaskError as error:
             raise error.cause from None
+
+
+def _on_own_processors(function: Callable[..., Any], num_threads: int) -> Callable[..., Any]:
+    """Have Arrow and the tokenizer run on as many threads as Ray has counted for the task."""
+
+    @functools.wraps(function)
+    def bounded(*arguments: Any) -> Any:
+        pa.set_cpu_count(num_threads)
+        os.environ["RAYON_NUM_THREADS"] = str(num_threads)
+        return function(*arguments)
+
+    return bounded
