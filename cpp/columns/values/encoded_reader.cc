@@ -3,11 +3,9 @@
 #include <string>
 
 #include "base/errors.h"
+#include "kernels/encodings/byte_arrays.h"
 #include "kernels/encodings/byte_stream_split.h"
 #include "kernels/encodings/delta_binary_packed.h"
-#include "kernels/encodings/delta_byte_array.h"
-#include "kernels/encodings/delta_length_byte_array.h"
-#include "kernels/encodings/plain_byte_array.h"
 #include "kernels/encodings/rle_bool.h"
 
 namespace torchparquet {

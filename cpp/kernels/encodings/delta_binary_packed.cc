@@ -123,9 +123,7 @@ void DeltaBinaryPackedReader<T>::NextMiniblock() {
 
 template <typename T>
 void DeltaBinaryPackedReader<T>::Read(T* out, int64_t num_values) {
-  if (num_values > values_left_) {
-    throw TooFewValues();
-  }
+  if (num_values > values_left_) throw TooFewValues();
   values_left_ -= num_values;
   T* const end = out + num_values;
   out = TakeHeld(out, num_values);
@@ -143,9 +141,7 @@ void DeltaBinaryPackedReader<T>::Read(T* out, int64_t num_values) {
 
 template <typename T>
 void DeltaBinaryPackedReader<T>::Skip(int64_t num_values) {
-  if (num_values > values_left_) {
-    throw TooFewValues();
-  }
+  if (num_values > values_left_) throw TooFewValues();
   std::array<T, 256> block;
   while (num_values > 0) {
     const int64_t count = std::min<int64_t>(num_values, block.size());
