@@ -5,7 +5,6 @@
 
 #include "base/errors.h"
 #include "columns/readers.h"
-#include "columns/values/leaf_values.h"
 #include "kernels/levels/level_reader.h"
 #include "kernels/levels/selected.h"
 #include "pages/column_pages.h"
@@ -27,8 +26,7 @@ class FlatReader : public ColumnReader {
                {.max_page_bytes = column.max_page_bytes,
                 .wanted = {selection_, column.reads_whole_row_group}},
                buffers()),
-        values_(MakeRequestedValues<Out>(column, start().leaf(), buffers()),
-                column.cell_items),
+        values_(MakeRequestedValues<Out>(column, start().leaf(), buffers())),
         stored_end_(place_.first_row),
         row_(IndexOf(stored_end_)),
         page_end_(row_) {}
@@ -62,7 +60,7 @@ class FlatReader : public ColumnReader {
     if (place_.offset < 0) return;
     const PageHeader* header = pages_.Next();
     if (header != nullptr && header->kind == PageHeader::Kind::kDictionary) {
-      values_.ReadDictionary(*header, pages_.ReadDictionaryPage());
+      values_->ReadDictionary(*header, pages_.ReadDictionaryPage());
     }
     pages_.Seek(place_.offset);
   }
@@ -94,7 +92,7 @@ class FlatReader : public ColumnReader {
       const PageHeader* header = pages_.Next(first_stored - stored_end_);
       if (header == nullptr) break;
       if (header->kind == PageHeader::Kind::kDictionary) {
-        values_.ReadDictionary(*header, pages_.ReadDictionaryPage());
+        values_->ReadDictionary(*header, pages_.ReadDictionaryPage());
         continue;
       }
       if (!header->is_data()) continue;
@@ -127,7 +125,7 @@ class FlatReader : public ColumnReader {
 
   void OpenValues(const PageHeader& header, bool goes_on) {
     const PageParts parts = pages_.ReadDataPage(goes_on);
-    values_.Open(header, parts.values);
+    values_->Open(header, parts.values);
     validity_.reset();
     if (max_level_ > 0) validity_.emplace(parts.definition, max_level_);
     if (selection_ != nullptr && page_end_ - row_ < header.num_values) {
@@ -143,7 +141,7 @@ class FlatReader : public ColumnReader {
         buffers()->selected.template ReserveItems<kernels::BitWord>(3 * num_words + 1);
     selection_->CopyBits(stored_end_ - num_rows, stored_end_, rows);
     if (!validity_ || validity_->ValidRun() >= num_rows) {
-      return values_.Select({rows, static_cast<size_t>(num_words)}, num_rows);
+      return values_->Select({rows, static_cast<size_t>(num_words)}, num_rows);
     }
     auto* values = rows + num_words;
     auto* valid = values + num_words + 1;
@@ -152,21 +150,21 @@ class FlatReader : public ColumnReader {
     const auto found =
         kernels::SelectRows({bytes, static_cast<size_t>(num_rows)}, rows, values, valid);
     validity_.emplace(kernels::AsPackedRun(valid, found.num_rows), 1);
-    values_.Select({values, static_cast<size_t>(kernels::NumWords(found.num_values))},
-                   found.num_values);
+    values_->Select({values, static_cast<size_t>(kernels::NumWords(found.num_values))},
+                    found.num_values);
   }
 
   void SkipInPage(int64_t num_rows) {
-    values_.Skip(validity_ ? validity_->Skip(num_rows) : num_rows);
+    values_->Skip(validity_ ? validity_->Skip(num_rows) : num_rows);
     row_ += num_rows;
   }
 
   void WriteFromPage(int64_t num_rows, SegmentWriter<Out>* writer) {
     try {
       if (validity_) {
-        writer->WriteNullable(values_.reader(), *validity_, num_rows, row_);
+        writer->WriteNullable(values_->reader(), *validity_, num_rows, row_);
       } else {
-        writer->WriteValid(values_.reader(), num_rows);
+        writer->WriteValid(values_->reader(), num_rows);
       }
     } catch (const Error& error) {
       if (error.value() < 0) throw;
@@ -179,7 +177,7 @@ class FlatReader : public ColumnReader {
   const RowSelection* const selection_;  // null for all rows
   PagePlace place_;  // of the open page; before the first, where to start
   ColumnPages pages_;
-  LeafValues<Out> values_;
+  const std::unique_ptr<PageValues<Out>> values_;
   DecodeScratch* scratch_ = nullptr;
   bool started_ = false;
   int64_t stored_end_;  // stored rows before the end of the open page
@@ -192,11 +190,7 @@ class FlatReader : public ColumnReader {
 
 std::unique_ptr<ColumnReader> MakeFlatReader(const ColumnRequest& column,
                                              ColumnStart start, ColumnBuffers buffers) {
-  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype),
-                               [&]<typename Out>(Out) -> std::unique_ptr<ColumnReader> {
-                                 return std::make_unique<FlatReader<Out>>(
-                                     column, std::move(start), std::move(buffers));
-                               });
+  return MakeForItems<FlatReader>(column, std::move(start), std::move(buffers));
 }
 
 }  // namespace torchparquet

@@ -239,11 +239,7 @@ class PackedReader : public ColumnReader {
 std::unique_ptr<ColumnReader> MakePackedReader(const ColumnRequest& column,
                                                ColumnStart start,
                                                std::unique_ptr<ColumnReader> lists) {
-  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype),
-                               [&]<typename Out>(Out) -> std::unique_ptr<ColumnReader> {
-                                 return std::make_unique<PackedReader<Out>>(
-                                     column, std::move(start), std::move(lists));
-                               });
+  return MakeForItems<PackedReader>(column, std::move(start), std::move(lists));
 }
 
 }  // namespace torchparquet

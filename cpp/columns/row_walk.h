@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "columns/column_reader.h"
-#include "columns/values/leaf_values.h"
+#include "columns/values/page_values.h"
 #include "pages/column_pages.h"
 #include "pages/level_blocks.h"
 #include "pages/selected_entries.h"
