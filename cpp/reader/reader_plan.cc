@@ -8,8 +8,8 @@
 
 #include "base/ceil_divide.h"
 #include "base/errors.h"
+#include "reader/memory_plan.h"
 #include "reader/schedule/lane_walks.h"
-#include "reader/window_memory.h"
 #include "reader/windows/window_places.h"
 
 namespace torchparquet {
@@ -98,9 +98,7 @@ BatchMap MakeBatchMap(const ReaderSpec& spec) {
   if (spec.batch_rows == 0 && spec.claims() != nullptr) {
     return BatchMap::Growing(spec.share.order->size(), spec.max_chunk_rows);
   }
-  if (spec.batch_rows > 0) {
-    return BatchMap::Lanes(spec.lane_rows, spec.batch_rows);
-  }
+  if (spec.batch_rows > 0) return BatchMap::Lanes(spec.lane_rows, spec.batch_rows);
   std::vector<int64_t> batch_rows = spec.batch_sizes;
   if (batch_rows.empty()) {
     VisitChunks(spec.share,

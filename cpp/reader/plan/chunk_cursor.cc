@@ -74,9 +74,7 @@ std::optional<int64_t> ChunkCursor::Claim() {
     // The positions between are those of other ranks. The sum could overflow.
     const bool is_last = num_positions_ - place <= world_size_;
     const int64_t next = is_last ? num_positions_ : place + world_size_;
-    if (next_.compare_exchange_weak(place, next, std::memory_order_relaxed)) {
-      return place;
-    }
+    if (next_.compare_exchange_weak(place, next, std::memory_order_relaxed)) return place;
   }
   return std::nullopt;
 }

@@ -127,9 +127,7 @@ void CheckGeneratedField(const ReaderParts& spec, int64_t field, int64_t item_by
 }
 
 ReaderParts Checked(ReaderParts spec) {
-  if (spec.num_tasks() == 0) {
-    throw InvalidArgument("a reader needs at least one column");
-  }
+  if (spec.num_tasks() == 0) throw InvalidArgument("a reader needs at least one column");
   if (spec.num_threads < 1) {
     throw InvalidArgument("num_threads must be at least 1: " +
                           std::to_string(spec.num_threads));

@@ -78,9 +78,7 @@ Selections::Selections(const Arrays& arrays) : arrays_(arrays) {
     fits = arrays.begin[i] <= arrays.begin[i + 1] &&
            arrays.form[i] <= static_cast<uint8_t>(Form::kBits);
   }
-  if (!fits) {
-    throw InvalidArgument("the arrays of selected rows contradict each other");
-  }
+  if (!fits) throw InvalidArgument("the arrays of selected rows contradict each other");
 }
 
 std::span<const uint64_t> Selections::WordsOf(size_t row_group) const {
