@@ -108,9 +108,7 @@ std::shared_ptr<const OffsetIndex> ParquetFile::ReadOffsetIndex(int64_t row_grou
 }
 
 std::unique_ptr<ArrowPages> ParquetFile::OpenPages(int64_t row_group, int column) const {
-  if (reader_ == nullptr) {
-    throw NoKeys("column");
-  }
+  if (reader_ == nullptr) throw NoKeys("column");
   std::unique_ptr<ArrowPages> pages;
   const std::lock_guard lock(reader_mutex_);
   Check(reader_->OpenPages(static_cast<int>(row_group), column, &pages));

@@ -1,5 +1,7 @@
 #include "pages/page_codec.h"
 
+#include <array>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,25 +31,11 @@ void CheckSize(int64_t found, size_t wanted) {
 }  // namespace
 
 std::string CodecName(int codec) {
-  switch (codec) {
-    case Codec::kNone:
-      return "uncompressed";
-    case Codec::kSnappy:
-      return "snappy";
-    case Codec::kGzip:
-      return "gzip";
-    case Codec::kLzo:
-      return "lzo";
-    case Codec::kBrotli:
-      return "brotli";
-    case Codec::kLz4Hadoop:
-    case Codec::kLz4:
-      return "lz4";  // in either frame
-    case Codec::kZstd:
-      return "zstd";
-    default:
-      return "unknown";
-  }
+  // LZ4 is so called in either frame.
+  static constexpr std::array<const char*, 8> kNames = {
+      "uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4"};
+  const bool is_known = codec >= 0 && codec < std::ssize(kNames);
+  return is_known ? kNames[static_cast<size_t>(codec)] : "unknown";
 }
 
 void PageCodec::Open(int codec) {
@@ -98,9 +86,7 @@ void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes,
   if (codec == Codec::kSnappy) {
     return CheckGood(codec, kernels::DecompressSnappy({bytes, out}));
   }
-  if (codec == Codec::kLz4) {
-    return CheckGood(codec, kernels::DecompressLz4({bytes, out}));
-  }
+  if (codec == Codec::kLz4) return CheckGood(codec, kernels::DecompressLz4({bytes, out}));
   // Arrow's codec serves what ours does not, and says what is damaged.
   if (codec == Codec::kZstd && Zstd().Decompress({bytes, out})) return;
   // Arrow's codec reads several members too, and says what is damaged.
