@@ -238,7 +238,6 @@ void Reactor::OnWaste(int64_t num_bytes) {
 
 void Reactor::Finish(const TransferPool::Done& done) {
   Transfer* transfer = done.transfer;
-  counters_.num_connections += transfer->num_connections();
   const Job job = transfer->request().job;
   if (job->fetch->is_over()) AbandonAll(job);
   if (transfer->is_abandoned()) {
@@ -351,7 +350,6 @@ void Reactor::DropAbandoned() {
   for (size_t i = pool_.active().size(); i-- > 0;) {
     Transfer* transfer = pool_.active()[i].get();
     if (!transfer->is_abandoned()) continue;
-    counters_.num_connections += transfer->num_connections();
     pool_.Break(transfer);
     pool_.Release(transfer);
   }

@@ -188,12 +188,6 @@ void Transfer::Reset() {
   headers_.reset();
 }
 
-int64_t Transfer::num_connections() const {
-  long count = 0;
-  Curl().easy_getinfo(handle_.get(), CURLINFO_NUM_CONNECTS, &count);
-  return count;
-}
-
 double Transfer::retry_after_seconds() const {
   curl_off_t seconds = 0;
   Curl().easy_getinfo(handle_.get(), CURLINFO_RETRY_AFTER, &seconds);
