@@ -43,10 +43,9 @@ BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capaci
     const bool known_size = field.item_bytes == 1 || field.item_bytes == 2 ||
                             field.item_bytes == 4 || field.item_bytes == 8;
     if (!known_size || field.width < 1) {
-      throw Error(
-          ErrorKind::kInvalidArgument,
+      throw InvalidArgument(
           "a field needs items of 1, 2, 4 or 8 bytes and a width of at least 1: " +
-              std::to_string(field.item_bytes) + ", " + std::to_string(field.width));
+          std::to_string(field.item_bytes) + ", " + std::to_string(field.width));
     }
     if (field.cell_items < 1 || (field.cell_items > 1 && field.width > 1)) {
       throw InvalidArgument("only a field of width 1 can have cells of several items: " +
@@ -86,10 +85,9 @@ BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capaci
 BatchMap BatchMap::Lanes(std::vector<int64_t> lane_rows, int64_t batch_rows) {
   const int64_t num_lanes = std::ssize(lane_rows);
   if (batch_rows < 1 || batch_rows % num_lanes != 0) {
-    throw Error(
-        ErrorKind::kInvalidArgument,
+    throw InvalidArgument(
         "each lane must give as many rows to a batch: " + std::to_string(batch_rows) +
-            " rows, " + std::to_string(num_lanes) + " lanes");
+        " rows, " + std::to_string(num_lanes) + " lanes");
   }
   BatchMap map;
   map.step_rows_ = batch_rows / num_lanes;

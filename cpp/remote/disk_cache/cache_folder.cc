@@ -113,9 +113,7 @@ FileLock::~FileLock() {
 }
 
 CacheFolder::CacheFolder(std::string path) : path_(std::move(path)) {
-  if (path_.empty()) {
-    throw InvalidArgument("the cache folder has no name");
-  }
+  if (path_.empty()) throw InvalidArgument("the cache folder has no name");
   MakeFoldersAround(path_);
   // Nobody else reads data that may be private, unless the user made the folder.
   if (mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) {

@@ -142,9 +142,7 @@ FetchStats Broker::stats() const {
 std::shared_ptr<const ObjectAddress> Broker::Find(int64_t object) {
   const std::lock_guard lock(mutex_);
   Known& known = addresses_[static_cast<size_t>(object)];
-  if (known.address != nullptr && known.address->renew_at > Now()) {
-    return known.address;
-  }
+  if (known.address != nullptr && known.address->renew_at > Now()) return known.address;
   if (known.failure.empty()) Ask(object);
   return nullptr;
 }
