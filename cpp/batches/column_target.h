@@ -22,8 +22,7 @@ enum class NullPolicy { kError, kFill };
 
 // The error for a null under kError. `row` is counted within its row group.
 inline Error NullError(int64_t row) {
-  return Error(ErrorKind::kNullValue,
-               "null value, row " + std::to_string(row) + " of its row group")
+  return Error(ErrorKind::kNullValue, Text("null value, row ", row, " of its row group"))
       .WithRow(row);
 }
 

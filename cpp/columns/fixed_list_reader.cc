@@ -149,11 +149,11 @@ class FixedListReader : public RowWalk {
     const int64_t found = num_items_ + num_more - (num_rows_ - 1) * length_;
     const Error error(
         ErrorKind::kListLength,
-        "list of " + std::to_string(found) + (is_whole ? "" : " or more") +
-            " is not of the length that Column(..., length=" + std::to_string(length_) +
-            ") or the Arrow schema in the files says; length=\"any\" reads lists of any "
-            "length; row " +
-            std::to_string(StoredRow(row)) + " of its row group");
+        Text("list of ", found, is_whole ? "" : " or more",
+             " is not of the length that Column(..., length=", length_,
+             ") or the Arrow schema in the files says; length=\"any\" reads lists of any "
+             "length; row ",
+             StoredRow(row), " of its row group"));
     throw error.WithRow(StoredRow(row));
   }
 

@@ -67,8 +67,8 @@ class FlatReader : public PagedReader {
       }
       row_ = page_end_;
     }
-    throw CorruptFile("column chunk ends after " + std::to_string(stored_end_) +
-                      " rows of " + std::to_string(RowAt(rows.end() - 1) + 1));
+    throw CorruptFile("column chunk ends after ", stored_end_, " rows of ",
+                      RowAt(rows.end() - 1) + 1);
   }
 
   // Returns whether the next page, if it is as long, has rows before `end_row`.

@@ -145,7 +145,7 @@ std::string Joined(const std::vector<std::string>& kinds) {
 // Throws unless the file's column is as planned.
 void CheckLeaf(const LeafColumn& leaf, const ColumnRequest& column) {
   if (std::ranges::find(column.kinds, leaf.kind) == column.kinds.end()) {
-    throw CorruptFile("column has kind " + leaf.kind + " but " + Joined(column.kinds) +
+    throw CorruptFile("column has kind ", leaf.kind, " but ", Joined(column.kinds),
                       " was planned");
   }
   if (leaf.is_null()) return;

@@ -64,8 +64,8 @@ std::unique_ptr<PageValues<Out>> MakeRequestedValues(const ColumnRequest& column
   const auto conversion =
       leaf.ConversionTo(column.dtype, column.unit_nanoseconds, column.transform);
   if (!conversion) {
-    throw InvalidArgument("column of kind " + leaf.kind + " cannot be read as " +
-                          std::string(kernels::DtypeName(column.dtype)));
+    throw InvalidArgument("column of kind ", leaf.kind, " cannot be read as ",
+                          kernels::DtypeName(column.dtype));
   }
   // Pages of nulls have no value, of whatever type.
   const auto physical = leaf.holds_nulls() ? PhysicalType::kInt32 : leaf.physical;

@@ -41,9 +41,8 @@ void PagedReader::TakePage(const PageHeader& header, int64_t first_row) {
   const auto wrong = pages_.indexed().CheckRows(first_row, header.num_values);
   if (wrong) throw Error(*wrong);
   if (header.num_values > pages_.group_rows() - first_row) {
-    throw CorruptFile("column chunk holds more rows than its row group: " +
-                      std::to_string(first_row + header.num_values) + ", " +
-                      std::to_string(pages_.group_rows()));
+    throw CorruptFile("column chunk holds more rows than its row group: ",
+                      first_row + header.num_values, ", ", pages_.group_rows());
   }
 }
 
@@ -131,8 +130,7 @@ int64_t RowWalk::RowOfValue(const LevelBlock& block, int64_t value) const {
 }
 
 void RowWalk::ThrowTooManyRows() const {
-  throw CorruptFile("column chunk holds more rows than its row group: " +
-                    std::to_string(row_));
+  throw CorruptFile("column chunk holds more rows than its row group: ", row_);
 }
 
 int64_t RowWalk::StoredRow(int64_t row) const {
@@ -259,8 +257,7 @@ void RowWalk::TakeStoredRows(int64_t num_rows, Mode mode) {
       }
       if (OpenPage(end_row, mode)) continue;
       if (row_ == end_row) return;
-      throw CorruptFile("column chunk ends after " + std::to_string(row_) + " rows of " +
-                        std::to_string(end_row));
+      throw CorruptFile("column chunk ends after ", row_, " rows of ", end_row);
     }
     const Taken taken = CountEntries(block, end_row - row_);
     if (taken.num_entries == 0) {

@@ -60,20 +60,19 @@ void AddRowGroup(const ParquetFile& file, int row_group, Footer* footer) {
       continue;
     }
     const LeafColumn& leaf = file.leaves().at(static_cast<size_t>(i));
-    const auto fail = [&](const std::string& message) {
-      throw Error(ErrorKind::kCorruptFile, message,
+    const auto fail = [&](auto... parts) {
+      throw Error(ErrorKind::kCorruptFile, Text(parts...),
                   {.row_group = row_group, .column = leaf.path});
     };
     const int64_t num_bytes = chunk->compressed_bytes;
     if (num_bytes < 0 || __builtin_add_overflow(total, num_bytes, &total)) {
-      fail("column chunk claims an impossible size: " + std::to_string(num_bytes) +
-           " bytes");
+      fail("column chunk claims an impossible size: ", num_bytes, " bytes");
     }
     footer->chunk_num_bytes.push_back(num_bytes);
     const bool flat = leaf.element_levels.empty();
     if (flat && chunk->num_values != group.num_rows) {
-      fail("column chunk claims " + std::to_string(chunk->num_values) +
-           " values in a row group of " + std::to_string(group.num_rows) + " rows");
+      fail("column chunk claims ", chunk->num_values, " values in a row group of ",
+           group.num_rows, " rows");
     }
     footer->leaf_bytes[static_cast<size_t>(i)] +=
         static_cast<double>(chunk->value_bytes());

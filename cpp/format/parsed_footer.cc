@@ -45,13 +45,12 @@ void CheckRowCounts(const FooterFacts& facts) {
   for (size_t i = 0; i < facts.row_groups.size(); ++i) {
     const int64_t rows = facts.row_groups[i].num_rows;
     if (rows < 0 || __builtin_add_overflow(total, rows, &total)) {
-      throw CorruptFile("row group " + std::to_string(i) +
-                        " claims an impossible row count: " + std::to_string(rows));
+      throw CorruptFile("row group ", i, " claims an impossible row count: ", rows);
     }
   }
   if (total != facts.num_rows) {
-    throw CorruptFile("the footer's row count is not the sum of its row groups: " +
-                      std::to_string(facts.num_rows) + ", " + std::to_string(total));
+    throw CorruptFile("the footer's row count is not the sum of its row groups: ",
+                      facts.num_rows, ", ", total);
   }
 }
 

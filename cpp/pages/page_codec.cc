@@ -17,14 +17,13 @@ namespace {
 // Of a block that one of our kernels has decompressed.
 void CheckGood(int codec, bool good) {
   if (good) return;
-  throw CorruptFile("page cannot be decompressed: its " + CodecName(codec) +
+  throw CorruptFile("page cannot be decompressed: its ", CodecName(codec),
                     " block is damaged, or its content is of another size");
 }
 
 void CheckSize(int64_t found, size_t wanted) {
   if (found != static_cast<int64_t>(wanted)) {
-    throw CorruptFile("page decompresses to " + std::to_string(found) +
-                      " bytes instead of " + std::to_string(wanted));
+    throw CorruptFile("page decompresses to ", found, " bytes instead of ", wanted);
   }
 }
 
@@ -99,7 +98,7 @@ void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes,
   int64_t num_written = 0;
   const Failure failure = codec_->Decompress(bytes, out, &num_written);
   if (failure.kind == Failure::Kind::kFailed) {
-    throw CorruptFile("page cannot be decompressed: " + Printable(failure.message));
+    throw CorruptFile("page cannot be decompressed: ", Printable(failure.message));
   }
   Check(failure);
   CheckSize(num_written, out.size());

@@ -63,10 +63,10 @@ double MostStagedRowBytes(const std::vector<FieldSpec>& fields, bool has_orders)
 MemoryPlan PlanMemory(const MemoryDemand& demand) {
   const int64_t affordable_slabs = demand.max_memory_bytes / demand.slab_bytes;
   if (affordable_slabs < 2) {
-    throw InvalidArgument("max_memory must hold at least two batches, " +
-                          std::to_string(2 * demand.slab_bytes) +
-                          " bytes for batches of " + std::to_string(demand.batch_rows) +
-                          " rows: " + std::to_string(demand.max_memory_bytes) + " bytes");
+    throw InvalidArgument("max_memory must hold at least two batches, ",
+                          2 * demand.slab_bytes, " bytes for batches of ",
+                          demand.batch_rows, " rows: ", demand.max_memory_bytes,
+                          " bytes");
   }
   const int64_t batch_bytes = demand.slab_bytes + kBookkeepingBytes;
   const int64_t batches_for_slabs = std::max<int64_t>(
@@ -95,10 +95,9 @@ MemoryPlan PlanMemory(const MemoryDemand& demand) {
 MemoryPlan PlanWindows(const WindowDemand& demand) {
   const int64_t least = std::max<int64_t>(demand.window_batches, 2);
   if (demand.max_memory_bytes / demand.slab_bytes < least) {
-    throw InvalidArgument("max_memory must hold the batches of a shuffle window, " +
-                          std::to_string(least * demand.slab_bytes) + " bytes for " +
-                          std::to_string(least) +
-                          " batches: " + std::to_string(demand.max_memory_bytes) +
+    throw InvalidArgument("max_memory must hold the batches of a shuffle window, ",
+                          least * demand.slab_bytes, " bytes for ", least,
+                          " batches: ", demand.max_memory_bytes,
                           " bytes; a smaller shuffle_window needs less");
   }
   const int64_t batch_bytes = demand.batch_bytes + kBookkeepingBytes;

@@ -61,9 +61,8 @@ WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
   }
   // A slot is a number of 32 bits, of which the last means none.
   if (demand.window_batches >= int64_t{1} << (32 - RowBits(layout))) {
-    throw InvalidArgument("a shuffle window has too many batches to be numbered: " +
-                          std::to_string(demand.window_batches) + " of " +
-                          std::to_string(layout.capacity_rows) + " rows");
+    throw InvalidArgument("a shuffle window has too many batches to be numbered: ",
+                          demand.window_batches, " of ", layout.capacity_rows, " rows");
   }
   demand.num_columns = CeilDivide(spec.num_threads, least_chunks);
   // Footers may claim more than there is memory; that is found when it is decoded.

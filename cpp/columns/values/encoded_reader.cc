@@ -41,9 +41,8 @@ class ByteStreamSplitReader : public StoredReader {
         value_bytes_(value_bytes),
         num_values_(static_cast<int64_t>(bytes.size()) / value_bytes) {
     if (num_values_ * value_bytes != static_cast<int64_t>(bytes.size())) {
-      throw CorruptFile(
-          "split streams must have equal lengths: " + std::to_string(bytes.size()) +
-          " bytes in " + std::to_string(value_bytes) + " streams");
+      throw CorruptFile("split streams must have equal lengths: ", bytes.size(),
+                        " bytes in ", value_bytes, " streams");
     }
   }
 
@@ -105,8 +104,7 @@ class ByteArrayStoredReader : public StoredReader {
       values_->Read(count, lengths_.data(), &sink_);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kValuesTooLarge) throw;
-      throw CorruptFile("value is longer than its type's " +
-                        std::to_string(max_value_bytes_) + " bytes");
+      throw CorruptFile("value is longer than its type's ", max_value_bytes_, " bytes");
     }
   }
 
@@ -126,8 +124,8 @@ class FixedBytesReader : public ByteArrayStoredReader {
   uint8_t* Store(std::span<const uint32_t> lengths, uint8_t* out) override {
     for (const uint32_t length : lengths) {
       if (length != type_length_) {
-        throw CorruptFile("value must have its type's " + std::to_string(type_length_) +
-                          " bytes: " + std::to_string(length));
+        throw CorruptFile("value must have its type's ", type_length_,
+                          " bytes: ", length);
       }
     }
     return std::copy(bytes().begin(), bytes().end(), out);
@@ -150,7 +148,7 @@ class DecimalReader : public ByteArrayStoredReader {
     auto value = bytes().begin();
     for (const uint32_t length : lengths) {
       if (length > kBytes) {
-        throw CorruptFile("decimal must have up to 16 bytes: " + std::to_string(length));
+        throw CorruptFile("decimal must have up to 16 bytes: ", length);
       }
       const bool is_negative = length > 0 && (*value & 0x80) != 0;
       std::fill_n(out, kBytes, is_negative ? uint8_t{0xFF} : uint8_t{0});
@@ -198,8 +196,7 @@ std::unique_ptr<kernels::ByteArrayReader> OpenByteArrayReader(
     case Encoding::kDeltaByteArray:
       return std::make_unique<kernels::DeltaByteArrayReader>(bytes, num_values);
     default:
-      throw CorruptFile("binary values cannot have encoding number " +
-                        std::to_string(encoding));
+      throw CorruptFile("binary values cannot have encoding number ", encoding);
   }
 }
 

@@ -89,8 +89,7 @@ class FileByteArrayReader : public kernels::ByteArrayReader {
   uint32_t TakeLength() {
     next_ += kLengthBytes;
     if (length_ > end_ - next_) {
-      throw CorruptFile("length of a value goes beyond its page: " +
-                        std::to_string(length_));
+      throw CorruptFile("length of a value goes beyond its page: ", length_);
     }
     return length_;
   }

@@ -33,8 +33,8 @@ class FixedSizeValues : public PageValues<Out> {
     // Values of different lengths have at least four bytes each.
     const int64_t min_bytes = is_binary() ? 4 : conversion_.stored_bytes();
     if (header.num_values * min_bytes > static_cast<int64_t>(bytes.size())) {
-      throw CorruptFile("dictionary page is too short for its " +
-                        std::to_string(header.num_values) + " values");
+      throw CorruptFile("dictionary page is too short for its ", header.num_values,
+                        " values");
     }
     if (is_cell()) {
       fixed_bytes_dictionary_.Assign(bytes.data(), header.num_values,
@@ -104,8 +104,8 @@ class FixedSizeValues : public PageValues<Out> {
                                                    int64_t num_values,
                                                    int encoding) const {
     if (!is_binary() && physical_ != PhysicalType::kFixedBytes) {
-      throw CorruptFile("values of the column's type cannot have encoding number " +
-                        std::to_string(encoding));
+      throw CorruptFile("values of the column's type cannot have encoding number ",
+                        encoding);
     }
     auto values = OpenByteArrayReader(encoding, bytes, num_values);
     return std::make_unique<ConvertingReader<Out>>(
@@ -134,8 +134,8 @@ void CheckDictionaryHeader(const PageHeader& header, bool has_dictionary) {
   if (has_dictionary) throw CorruptFile("column chunk has more than one dictionary");
   if (header.encoding != Encoding::kPlain &&
       header.encoding != Encoding::kPlainDictionary) {
-    throw CorruptFile("dictionary page is not PLAIN but has encoding number " +
-                      std::to_string(header.encoding));
+    throw CorruptFile("dictionary page is not PLAIN but has encoding number ",
+                      header.encoding);
   }
 }
 

@@ -102,7 +102,7 @@ Vocabulary::Vocabulary(std::vector<std::string> words, int64_t unknown_code)
   codes_.reserve(words_.size());
   for (size_t i = 0; i < words_.size(); ++i) {
     if (!codes_.emplace(words_[i], static_cast<int64_t>(i)).second) {
-      throw InvalidArgument("a vocabulary must not repeat a word: " +
+      throw InvalidArgument("a vocabulary must not repeat a word: ",
                             Printable(words_[i]));
     }
   }

@@ -23,8 +23,7 @@ uint32_t PlainByteArrayReader::TakeValue() {
   if (bytes_.size() < kLengthBytes) throw TooFewValues();
   std::memcpy(&length, bytes_.data(), kLengthBytes);
   if (length > bytes_.size() - kLengthBytes) {
-    throw CorruptFile("length of a value goes beyond its page: " +
-                      std::to_string(length));
+    throw CorruptFile("length of a value goes beyond its page: ", length);
   }
   bytes_ = bytes_.subspan(kLengthBytes + length);
   return length;
@@ -95,9 +94,8 @@ namespace {
 std::span<const uint8_t> FindValues(DeltaBinaryPackedReader<uint32_t> lengths,
                                     int64_t max_values) {
   if (lengths.num_values() > max_values) {
-    throw CorruptFile(
-        "page holds more lengths than values: " + std::to_string(lengths.num_values()) +
-        " for " + std::to_string(max_values));
+    throw CorruptFile("page holds more lengths than values: ", lengths.num_values(),
+                      " for ", max_values);
   }
   // The sum of at most INT32_MAX lengths below 2^32 cannot overflow.
   uint64_t num_bytes = 0;
@@ -117,9 +115,8 @@ std::span<const uint8_t> FindValues(DeltaBinaryPackedReader<uint32_t> lengths,
   }
   const std::span<const uint8_t> values = lengths.Rest();
   if (num_bytes > values.size()) {
-    throw CorruptFile(
-        "lengths of values go beyond their page: " + std::to_string(num_bytes) + " of " +
-        std::to_string(values.size()) + " bytes");
+    throw CorruptFile("lengths of values go beyond their page: ", num_bytes, " of ",
+                      values.size(), " bytes");
   }
   return values;
 }
@@ -161,9 +158,8 @@ namespace {
 std::span<const uint8_t> After(DeltaBinaryPackedReader<uint32_t> lengths,
                                int64_t max_values) {
   if (lengths.num_values() > max_values) {
-    throw CorruptFile(
-        "page holds more prefixes than values: " + std::to_string(lengths.num_values()) +
-        " for " + std::to_string(max_values));
+    throw CorruptFile("page holds more prefixes than values: ", lengths.num_values(),
+                      " for ", max_values);
   }
   lengths.Skip(lengths.num_values());
   return lengths.Rest();
@@ -175,9 +171,8 @@ DeltaByteArrayReader::DeltaByteArrayReader(std::span<const uint8_t> bytes,
                                            int64_t max_values)
     : prefix_lengths_(bytes), suffixes_(After(prefix_lengths_, max_values), max_values) {
   if (prefix_lengths_.num_values() != suffixes_.num_values()) {
-    throw CorruptFile("prefixes and suffixes of values differ in number: " +
-                      std::to_string(prefix_lengths_.num_values()) + " and " +
-                      std::to_string(suffixes_.num_values()));
+    throw CorruptFile("prefixes and suffixes of values differ in number: ",
+                      prefix_lengths_.num_values(), " and ", suffixes_.num_values());
   }
   // The empty value before the first one has memory too, so that it can be copied from.
   previous_.Extend(0);
@@ -220,13 +215,12 @@ void DeltaByteArrayReader::Take(int64_t num_values, Parts* parts, uint32_t* leng
   for (size_t i = 0; i < static_cast<size_t>(num_values); ++i) {
     const uint32_t prefix_length = parts->prefix_lengths[i];
     if (prefix_length > length) {
-      throw CorruptFile("prefix of a value is longer than the value before it: " +
-                        std::to_string(prefix_length) + " of " + std::to_string(length));
+      throw CorruptFile("prefix of a value is longer than the value before it: ",
+                        prefix_length, " of ", length);
     }
     length = uint64_t{prefix_length} + parts->suffix_lengths[i];
     if (length > std::numeric_limits<uint32_t>::max()) {
-      throw CorruptFile("length of a value does not fit 32 bits: " +
-                        std::to_string(length));
+      throw CorruptFile("length of a value does not fit 32 bits: ", length);
     }
     lengths[i] = static_cast<uint32_t>(length);
   }

@@ -15,8 +15,8 @@ namespace {
 constexpr const char* kTooFew = "page holds fewer values than its header says";
 
 Error IndexBeyondDictionary(int64_t num_values) {
-  return CorruptFile("dictionary index is beyond the dictionary of " +
-                     std::to_string(num_values) + " values");
+  return CorruptFile("dictionary index is beyond the dictionary of ", num_values,
+                     " values");
 }
 
 }  // namespace

@@ -120,8 +120,8 @@ void ConvertInteger(const StoredType&, const uint8_t* in, int64_t num_values,
     Store(Cast<Out>(value), i, out);
   }
   if (illegal) {
-    throw CorruptFile("stored value does not fit the column's type of " +
-                      std::to_string(8 * sizeof(Logical)) + " bits");
+    throw CorruptFile("stored value does not fit the column's type of ",
+                      8 * sizeof(Logical), " bits");
   }
   for (int64_t i = 0; unfit && i < num_values; ++i) {
     const auto value = static_cast<Logical>(load(i));
@@ -171,11 +171,12 @@ void ConvertInt96(const StoredType&, const uint8_t* in, int64_t num_values,
     const Int128 nanoseconds = Int96Nanoseconds(in + 12 * i);
     if constexpr (!kIsFloat<Out>) {
       if (nanoseconds != static_cast<int64_t>(nanoseconds)) {
-        throw Error(ErrorKind::kCast,
-                    "timestamp does not fit int64 nanoseconds since 1970; read the "
-                    "column with Column(..., unit=\"us\") or dtype=\"float64\": Julian "
-                    "day " +
-                        std::to_string(Load<int32_t>(in + 12 * i + 8)))
+        throw Error(
+            ErrorKind::kCast,
+            Text("timestamp does not fit int64 nanoseconds since 1970; read the "
+                 "column with Column(..., unit=\"us\") or dtype=\"float64\": Julian "
+                 "day ",
+                 Load<int32_t>(in + 12 * i + 8)))
             .WithValue(i);
       }
     }

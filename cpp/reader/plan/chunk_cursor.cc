@@ -11,8 +11,7 @@ namespace {
 
 int64_t FirstPosition(int64_t num_positions, int64_t rank, int64_t world_size) {
   if (num_positions < 0) {
-    throw InvalidArgument("num_positions must be at least 0: " +
-                          std::to_string(num_positions));
+    throw InvalidArgument("num_positions must be at least 0: ", num_positions);
   }
   CheckRank(rank, world_size);
   return std::min(rank, num_positions);
@@ -22,8 +21,8 @@ int64_t FirstPosition(int64_t num_positions, int64_t rank, int64_t world_size) {
 
 void CheckRank(int64_t rank, int64_t world_size) {
   if (world_size >= 1 && rank >= 0 && rank < world_size) return;
-  throw InvalidArgument("rank must be in [0, world_size): rank " + std::to_string(rank) +
-                        ", world_size " + std::to_string(world_size));
+  throw InvalidArgument("rank must be in [0, world_size): rank ", rank, ", world_size ",
+                        world_size);
 }
 
 void Claims::Add(int64_t position) {

@@ -100,8 +100,8 @@ std::shared_ptr<const RowSelection> Selections::Of(int64_t row_group) const {
   }
   if (made->num_rows() != num_rows(row_group)) {
     throw InvalidArgument(
-        "a row group has another number of selected rows than was planned: " +
-        std::to_string(made->num_rows()) + ", " + std::to_string(num_rows(row_group)));
+        "a row group has another number of selected rows than was planned: ",
+        made->num_rows(), ", ", num_rows(row_group));
   }
   return made;
 }

@@ -47,8 +47,8 @@ class RemoteFile : public Source {
   void Read(const ByteRange& range, RemoteBlocks::Reading reading, uint8_t* out) const {
     if (range.offset < 0 || range.num_bytes < 0 ||
         range.num_bytes > num_bytes() - range.offset) {
-      throw CorruptFile("file ends before the " + std::to_string(range.num_bytes) +
-                        " bytes at offset " + std::to_string(range.offset));
+      throw CorruptFile("file ends before the ", range.num_bytes, " bytes at offset ",
+                        range.offset);
     }
     blocks_->Read(object_, range, out, reading);
   }
