@@ -26,7 +26,7 @@ import simpy
 from torchparquet._impl.ranks import divided_work, peers
 
 SCALE = 1024
-# Of the native client: see cpp/remote/http/retry_policy.cc and connection_budget.h.
+# Of the native client: see cpp/remote/http/pacing.h.
 _FIRST_SPAN, _MAX_SPAN, _MAX_TRIES, _MAX_SECONDS, _BURST = 0.1, 20.0, 91, 180.0, 0.5
 _TURN_SECONDS = 0.02
 # Connections of a rank, see `files/store_reading`.

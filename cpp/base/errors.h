@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 namespace torchparquet {
 
@@ -63,13 +65,31 @@ class Error : public std::runtime_error {
   bool is_placed_ = false;
 };
 
-// Shorthands for the most frequent kinds.
-inline Error CorruptFile(std::string_view message) {
-  return Error(ErrorKind::kCorruptFile, message);
+// A message of parts: texts, and numbers in decimal digits. Takes them by value, so that
+// loops which may fail keep theirs in registers.
+template <typename... Parts>
+std::string Text(Parts... parts) {
+  std::string text;
+  const auto add = [&text](const auto& part) {
+    if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(part)>>) {
+      text += std::to_string(part);
+    } else {
+      text += part;
+    }
+  };
+  (add(parts), ...);
+  return text;
 }
 
-inline Error InvalidArgument(std::string_view message) {
-  return Error(ErrorKind::kInvalidArgument, message);
+// Shorthands for the most frequent kinds.
+template <typename... Parts>
+Error CorruptFile(Parts... parts) {
+  return Error(ErrorKind::kCorruptFile, Text(std::move(parts)...));
+}
+
+template <typename... Parts>
+Error InvalidArgument(Parts... parts) {
+  return Error(ErrorKind::kInvalidArgument, Text(std::move(parts)...));
 }
 
 // The failures of a page that is too short, and of what waits when a reader is closed.

@@ -34,6 +34,23 @@ struct TaskCosts : Costs {
   int codec = kNoCodec;  // of the column chunk, a Codec::Number
 };
 
+// The summed cost of tasks.
+struct CostSums : Costs {
+  int64_t num_tasks = 0;
+  std::chrono::nanoseconds decode_time{0};  // all other time of tasks
+
+  void Add(const TaskCosts& costs, std::chrono::nanoseconds task_time) {
+    Costs::Add(costs);
+    ++num_tasks;
+    decode_time += task_time - costs.open_time - costs.read_time - costs.decompress_time;
+  }
+  void Add(const CostSums& others) {
+    Costs::Add(others);
+    num_tasks += others.num_tasks;
+    decode_time += others.decode_time;
+  }
+};
+
 // Adds the time of its life to a sum. Two readings of the clock cost about 50 ns, so time
 // reads and pages with it, never single values.
 class CostTimer {

@@ -240,7 +240,7 @@ BatchRing::TakeResult BatchRing::Take(std::chrono::milliseconds timeout) {
     return TakeFront();
   }
   if (closed_ && failure_) throw *failure_;
-  if (stopped_) throw Error(ErrorKind::kStopped, "the reader was closed");
+  if (stopped_) throw ReaderClosed();
   return {.status = TakeStatus::kEnded, .memory = {}};
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/errors.h"
 #include "batches/jagged.h"
@@ -20,7 +21,10 @@ struct Segment {
 enum class NullPolicy { kError, kFill };
 
 // The error for a null under kError. `row` is counted within its row group.
-Error NullError(int64_t row);
+inline Error NullError(int64_t row) {
+  return Error(ErrorKind::kNullValue, Text("null value, row ", row, " of its row group"))
+      .WithRow(row);
+}
 
 // The place of one column's rows. A cell is one row's value: one item of the output type,
 // or `cell_items` of them.

@@ -127,10 +127,9 @@ int64_t JaggedItems::num_part_bytes() const {
 void CheckSize(const JaggedField& field) {
   if (!field.is_too_large()) return;
   throw Error(ErrorKind::kValuesTooLarge,
-              "values of one batch need more than the memory they may take; take a "
-              "smaller batch_size or a larger max_memory: " +
-                  std::to_string(field.num_bytes) + " bytes of " +
-                  std::to_string(field.max_bytes));
+              Text("values of one batch need more than the memory they may take; take a "
+                   "smaller batch_size or a larger max_memory: ",
+                   field.num_bytes, " bytes of ", field.max_bytes));
 }
 
 JaggedItems JoinParts(JaggedField field) {
@@ -184,8 +183,7 @@ void AppendColumn(JaggedColumn column, int32_t* lengths, JaggedItems* items) {
   }
   if (longest > std::numeric_limits<int32_t>::max()) {
     throw Error(ErrorKind::kListLength,
-                "a list of a keyed field is longer than an int32 holds: " +
-                    std::to_string(longest));
+                Text("a list of a keyed field is longer than an int32 holds: ", longest));
   }
   std::memcpy(items->starts.front()->Extend(sizeof(int64_t)), items->num_items.data(),
               sizeof(int64_t));
@@ -219,12 +217,12 @@ void CheckWeights(const JaggedField& weights, const JaggedField& values,
   if (wrong == begin + count) return;
   const auto number = wrong - begin;
   const auto column = static_cast<size_t>(number / num_rows);
-  throw Error(ErrorKind::kListLength,
-              "weights must have the lengths of their values: " + std::to_string(*wrong) +
-                  " weights for " + std::to_string(*right) + " values of '" +
-                  Printable(values.columns[column].path) + "', row " +
-                  std::to_string(number % num_rows) + " of the batch",
-              {.column = std::string(weights.columns[column].path)});
+  throw Error(
+      ErrorKind::kListLength,
+      Text("weights must have the lengths of their values: ", *wrong, " weights for ",
+           *right, " values of '", Printable(values.columns[column].path), "', row ",
+           number % num_rows, " of the batch"),
+      {.column = std::string(weights.columns[column].path)});
 }
 
 JaggedMemory::JaggedMemory(std::vector<double> row_bytes, int64_t max_bytes,

@@ -22,8 +22,8 @@ int64_t Reserve(int64_t rows, int64_t width, int64_t item_bytes, int64_t* end) {
   int64_t bytes = 0;
   if (__builtin_mul_overflow(rows, width, &bytes) ||
       __builtin_mul_overflow(bytes, item_bytes, &bytes) || bytes > kMaxSlabBytes - *end) {
-    throw InvalidArgument("a batch is too large to address: " + std::to_string(rows) +
-                          " rows of width " + std::to_string(width));
+    throw InvalidArgument("a batch is too large to address: ", rows, " rows of width ",
+                          width);
   }
   const int64_t offset = *end;
   *end = AlignUp(offset + bytes);
@@ -34,8 +34,7 @@ int64_t Reserve(int64_t rows, int64_t width, int64_t item_bytes, int64_t* end) {
 
 BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capacity_rows) {
   if (capacity_rows < 1) {
-    throw InvalidArgument("a batch must have at least one row: " +
-                          std::to_string(capacity_rows));
+    throw InvalidArgument("a batch must have at least one row: ", capacity_rows);
   }
   BatchLayout layout;
   layout.capacity_rows = capacity_rows;
@@ -43,15 +42,13 @@ BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capaci
     const bool known_size = field.item_bytes == 1 || field.item_bytes == 2 ||
                             field.item_bytes == 4 || field.item_bytes == 8;
     if (!known_size || field.width < 1) {
-      throw Error(
-          ErrorKind::kInvalidArgument,
-          "a field needs items of 1, 2, 4 or 8 bytes and a width of at least 1: " +
-              std::to_string(field.item_bytes) + ", " + std::to_string(field.width));
+      throw InvalidArgument(
+          "a field needs items of 1, 2, 4 or 8 bytes and a width of at least 1: ",
+          field.item_bytes, ", ", field.width);
     }
     if (field.cell_items < 1 || (field.cell_items > 1 && field.width > 1)) {
-      throw InvalidArgument("only a field of width 1 can have cells of several items: " +
-                            std::to_string(field.cell_items) + ", width " +
-                            std::to_string(field.width));
+      throw InvalidArgument("only a field of width 1 can have cells of several items: ",
+                            field.cell_items, ", width ", field.width);
     }
     FieldPlace place{field};
     if (field.num_offsets > 0) {
@@ -86,17 +83,13 @@ BatchLayout MakeBatchLayout(const std::vector<FieldSpec>& fields, int64_t capaci
 BatchMap BatchMap::Lanes(std::vector<int64_t> lane_rows, int64_t batch_rows) {
   const int64_t num_lanes = std::ssize(lane_rows);
   if (batch_rows < 1 || batch_rows % num_lanes != 0) {
-    throw Error(
-        ErrorKind::kInvalidArgument,
-        "each lane must give as many rows to a batch: " + std::to_string(batch_rows) +
-            " rows, " + std::to_string(num_lanes) + " lanes");
+    throw InvalidArgument("each lane must give as many rows to a batch: ", batch_rows,
+                          " rows, ", num_lanes, " lanes");
   }
   BatchMap map;
   map.step_rows_ = batch_rows / num_lanes;
   for (const int64_t rows : lane_rows) {
-    if (rows < 0) {
-      throw InvalidArgument("a lane must have at least 0 rows: " + std::to_string(rows));
-    }
+    if (rows < 0) throw InvalidArgument("a lane must have at least 0 rows: ", rows);
     map.num_rows_ += rows;
     map.max_batch_rows_ += std::min(rows, map.step_rows_);
     map.num_batches_ =
@@ -111,9 +104,7 @@ BatchMap BatchMap::PerChunk(const std::vector<int64_t>& chunk_rows) {
   int64_t num_rows = 0;
   int64_t most = 0;
   for (const int64_t rows : chunk_rows) {
-    if (rows < 0) {
-      throw InvalidArgument("a chunk must have at least 0 rows: " + std::to_string(rows));
-    }
+    if (rows < 0) throw InvalidArgument("a chunk must have at least 0 rows: ", rows);
     num_batches += rows > 0;
     num_rows += rows;
     most = std::max(most, rows);

@@ -40,9 +40,7 @@ struct FieldPlace : FieldSpec {
 
   // The place, in bytes, of a row of one of the field's columns.
   int64_t OffsetOf(int64_t row, int64_t element) const {
-    if (num_offsets > 0) {
-      return values_offset + element * column_bytes + row * item_bytes;
-    }
+    if (num_offsets > 0) return values_offset + element * column_bytes + row * item_bytes;
     return values_offset + (row * width + element) * cell_items * item_bytes;
   }
 };

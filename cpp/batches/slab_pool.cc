@@ -111,9 +111,9 @@ void SlabPool::Grow() {
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) {
     if (!warm_.empty()) return;
-    throw Error(ErrorKind::kOutOfMemory, "the system has no memory left for batches: " +
-                                             std::to_string(arena_bytes) +
-                                             " bytes wanted");
+    throw Error(ErrorKind::kOutOfMemory,
+                Text("the system has no memory left for batches: ", arena_bytes,
+                     " bytes wanted"));
   }
   arenas_.push_back({mapping, mapped_bytes});
   mapped_bytes_ += arena_bytes;

@@ -18,10 +18,8 @@
 #include "bindings/module.h"
 #include "bindings/remote_store.h"
 #include "bindings/without_gil.h"
-#include "format/bloom_filter.h"
-#include "format/column_index.h"
-#include "format/list_counts.h"
 #include "format/offset_index.h"
+#include "format/statistics.h"
 #include "pages/page_header.h"
 
 namespace py = pybind11;

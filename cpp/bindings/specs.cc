@@ -25,10 +25,10 @@
 #include "kernels/shuffle/sampled_rows.h"
 #include "kernels/values/transform.h"
 #include "kernels/xxhash64.h"
+#include "reader/memory_plan.h"
 #include "reader/plan/reader_spec.h"
 #include "reader/plan/selections.h"
 #include "reader/plan/share.h"
-#include "reader/window_memory.h"
 
 namespace py = pybind11;
 

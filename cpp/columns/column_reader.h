@@ -5,8 +5,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "columns/values/segment_writer.h"
 #include "columns/values/vocabulary.h"
 #include "files/parquet_file.h"
@@ -59,6 +61,24 @@ struct ColumnRequest {
   int64_t max_page_bytes = std::numeric_limits<int64_t>::max();  // decompressed
   // This process reads all rows of the row group, though perhaps by several readers.
   bool reads_whole_row_group = false;
+};
+
+// The paths by which files store one column. Tables rename columns without touching
+// files.
+struct StoredColumn {
+  // In most data sets one, for all files. Empty: no file stores the column.
+  std::vector<std::string> paths = {};
+  // For each planned file the number of its path, -1 if it lacks the column. Empty: the
+  // first path is that of all files.
+  std::vector<int32_t> path_of_file = {};
+
+  // Null if the file lacks it.
+  const std::string* In(int64_t file) const {
+    if (paths.empty()) return nullptr;
+    if (path_of_file.empty()) return &paths.front();
+    const int32_t number = path_of_file[static_cast<size_t>(file)];
+    return number < 0 ? nullptr : &paths[static_cast<size_t>(number)];
+  }
 };
 
 // A contiguous range of the rows of one row group. If some of its rows are selected, only
@@ -134,5 +154,22 @@ class ColumnReader {
   ColumnBuffers buffers_;
   ErrorPlace error_place_;  // constant
 };
+
+inline ColumnReader::ColumnReader(const ColumnRequest& column, ColumnStart start,
+                                  ColumnBuffers buffers)
+    : start_(std::move(start)), buffers_(std::move(buffers)) {
+  if (start_.file == nullptr) return;
+  error_place_ = {
+      .path = file().file().path(), .row_group = start_.row_group, .column = column.path};
+}
+
+inline void ColumnReader::Read(const RowRange& rows, const ColumnTarget& target,
+                               DecodeScratch* scratch, DecodeProgress* progress) {
+  try {
+    ReadRows(rows, target, scratch, progress);
+  } catch (...) {
+    throw CurrentErrorAt(error_place_);
+  }
+}
 
 }  // namespace torchparquet

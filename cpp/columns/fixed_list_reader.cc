@@ -6,7 +6,6 @@
 #include "base/errors.h"
 #include "columns/readers.h"
 #include "columns/row_walk.h"
-#include "columns/values/leaf_values.h"
 #include "kernels/streaming_stores.h"
 
 namespace torchparquet {
@@ -21,10 +20,10 @@ class FixedListReader : public RowWalk {
       : RowWalk(column, std::move(start), std::move(buffers_to_use)),
         length_(column.list_length),
         cell_items_(column.cell_items),
-        values_(MakeRequestedValues<Out>(column, leaf(), buffers()), cell_items_) {}
+        values_(MakeRequestedValues<Out>(column, leaf(), buffers())) {}
 
  private:
-  EntryValues& values() override { return values_; }
+  EntryValues& values() override { return *values_; }
 
   void WriteRows(const ColumnTarget& target, DecodeProgress* progress) override {
     if (target.item_bytes != sizeof(Out) || target.cell_items != length_ * cell_items_) {
@@ -107,9 +106,9 @@ class FixedListReader : public RowWalk {
     Out* out = Take(num_values, next_row);
     ReadParts(block_values_, [&] {
       if (streaming_) {
-        values_.reader().ReadStreaming(out, num_values);
+        values_->reader().ReadStreaming(out, num_values);
       } else {
-        values_.reader().Read(out, num_values);
+        values_->reader().Read(out, num_values);
       }
     });
     block_values_ += num_values;
@@ -150,17 +149,17 @@ class FixedListReader : public RowWalk {
     const int64_t found = num_items_ + num_more - (num_rows_ - 1) * length_;
     const Error error(
         ErrorKind::kListLength,
-        "list of " + std::to_string(found) + (is_whole ? "" : " or more") +
-            " is not of the length that Column(..., length=" + std::to_string(length_) +
-            ") or the Arrow schema in the files says; length=\"any\" reads lists of any "
-            "length; row " +
-            std::to_string(StoredRow(row)) + " of its row group");
+        Text("list of ", found, is_whole ? "" : " or more",
+             " is not of the length that Column(..., length=", length_,
+             ") or the Arrow schema in the files says; length=\"any\" reads lists of any "
+             "length; row ",
+             StoredRow(row), " of its row group"));
     throw error.WithRow(StoredRow(row));
   }
 
   const int64_t length_;
   const int64_t cell_items_;  // of a value
-  LeafValues<Out> values_;
+  const std::unique_ptr<PageValues<Out>> values_;
   bool streaming_ = false;
   bool fails_on_null_ = false;
   Out fill_ = 0;
@@ -179,11 +178,7 @@ class FixedListReader : public RowWalk {
 std::unique_ptr<ColumnReader> MakeFixedListReader(const ColumnRequest& column,
                                                   ColumnStart start,
                                                   ColumnBuffers buffers) {
-  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype),
-                               [&]<typename Out>(Out) -> std::unique_ptr<ColumnReader> {
-                                 return std::make_unique<FixedListReader<Out>>(
-                                     column, std::move(start), std::move(buffers));
-                               });
+  return MakeForItems<FixedListReader>(column, std::move(start), std::move(buffers));
 }
 
 }  // namespace torchparquet

@@ -5,48 +5,35 @@
 
 #include "base/errors.h"
 #include "columns/readers.h"
-#include "columns/values/leaf_values.h"
+#include "columns/row_walk.h"
 #include "kernels/levels/level_reader.h"
 #include "kernels/levels/selected.h"
-#include "pages/column_pages.h"
 
 namespace torchparquet {
 namespace {
 
 // Out is the bit pattern of the output type.
 template <typename Out>
-class FlatReader : public ColumnReader {
+class FlatReader : public PagedReader {
  public:
   FlatReader(const ColumnRequest& column, ColumnStart start_at,
              ColumnBuffers buffers_to_use)
-      : ColumnReader(column, std::move(start_at), std::move(buffers_to_use)),
+      : PagedReader(column, std::move(start_at), std::move(buffers_to_use)),
         max_level_(start().leaf().max_level),
-        selection_(start().selection.get()),
-        place_(start().place),
-        pages_(file(), start().row_group, start().column,
-               {.max_page_bytes = column.max_page_bytes,
-                .wanted = {selection_, column.reads_whole_row_group}},
-               buffers()),
-        values_(MakeRequestedValues<Out>(column, start().leaf(), buffers()),
-                column.cell_items),
+        values_(MakeRequestedValues<Out>(column, start().leaf(), buffers())),
         stored_end_(place_.first_row),
         row_(IndexOf(stored_end_)),
         page_end_(row_) {}
 
   int64_t row() const override { return row_; }
-  PagePlace place() const override { return place_; }
-  int64_t restart_bytes() const override { return pages_.restart_bytes(); }
 
  private:
-  int64_t other_bytes() const override { return pages_.page_reader_bytes(); }
   void ReadRows(const RowRange& rows, const ColumnTarget& target, DecodeScratch* scratch,
                 DecodeProgress* progress) override {
     if (target.item_bytes != sizeof(Out)) {
       throw Error(ErrorKind::kInternal, "a field's items do not have its column's size");
     }
-    pages_.BeginTask(scratch, StoredRows(rows));
-    scratch_ = scratch;
-    if (!started_) Start();
+    BeginTask(rows, scratch, values_.get());
     SegmentWriter<Out> writer(target, scratch, progress, selection_);
     while (row_ < rows.end()) {
       if (row_ == page_end_) OpenPage(rows);
@@ -54,32 +41,6 @@ class FlatReader : public ColumnReader {
       const int64_t num_rows = std::min(rows.end(), page_end_) - row_;
       if (num_rows > 0) WriteFromPage(num_rows, &writer);
     }
-  }
-
-  // The dictionary comes first, also if reading starts at a later place.
-  void Start() {
-    started_ = true;
-    if (place_.offset < 0) return;
-    const PageHeader* header = pages_.Next();
-    if (header != nullptr && header->kind == PageHeader::Kind::kDictionary) {
-      values_.ReadDictionary(*header, pages_.ReadDictionaryPage());
-    }
-    pages_.Seek(place_.offset);
-  }
-
-  int64_t IndexOf(int64_t stored_row) const {
-    return selection_ == nullptr ? stored_row : selection_->IndexOf(stored_row);
-  }
-  // The stored row of a row or, after the last one, the end of the row group.
-  int64_t RowAt(int64_t row) const {
-    if (selection_ == nullptr) return row;
-    return row < selection_->num_rows() ? selection_->RowAt(row) : pages_.group_rows();
-  }
-
-  // From the first of the rows to the last, as they are stored.
-  RowRun StoredRows(const RowRange& rows) const {
-    if (rows.num_rows == 0) return {};
-    return {RowAt(rows.begin), RowAt(rows.end() - 1) + 1};
   }
 
   // Opens the page that row_ stands in, or the first page that reaches past the start of
@@ -94,29 +55,20 @@ class FlatReader : public ColumnReader {
       const PageHeader* header = pages_.Next(first_stored - stored_end_);
       if (header == nullptr) break;
       if (header->kind == PageHeader::Kind::kDictionary) {
-        values_.ReadDictionary(*header, pages_.ReadDictionaryPage());
+        values_->ReadDictionary(*header, pages_.ReadDictionaryPage());
         continue;
       }
       if (!header->is_data()) continue;
-      if (const auto wrong =
-              pages_.indexed().CheckRows(stored_end_, header->num_values)) {
-        throw Error(*wrong);
-      }
-      place_ = {.offset = pages_.page_offset(), .first_row = stored_end_};
+      TakePage(*header, stored_end_);
       stored_end_ += header->num_values;
-      if (stored_end_ > pages_.group_rows()) {
-        throw CorruptFile("column chunk holds more rows than its row group: " +
-                          std::to_string(stored_end_) + ", " +
-                          std::to_string(pages_.group_rows()));
-      }
       page_end_ = IndexOf(stored_end_);
       if (page_end_ > row_ && page_end_ > rows.begin) {
         return OpenValues(*header, GoesOn(*header, rows.end()));
       }
       row_ = page_end_;
     }
-    throw CorruptFile("column chunk ends after " + std::to_string(stored_end_) +
-                      " rows of " + std::to_string(RowAt(rows.end() - 1) + 1));
+    throw CorruptFile("column chunk ends after ", stored_end_, " rows of ",
+                      RowAt(rows.end() - 1) + 1);
   }
 
   // Returns whether the next page, if it is as long, has rows before `end_row`.
@@ -127,7 +79,7 @@ class FlatReader : public ColumnReader {
 
   void OpenValues(const PageHeader& header, bool goes_on) {
     const PageParts parts = pages_.ReadDataPage(goes_on);
-    values_.Open(header, parts.values);
+    values_->Open(header, parts.values);
     validity_.reset();
     if (max_level_ > 0) validity_.emplace(parts.definition, max_level_);
     if (selection_ != nullptr && page_end_ - row_ < header.num_values) {
@@ -143,7 +95,7 @@ class FlatReader : public ColumnReader {
         buffers()->selected.template ReserveItems<kernels::BitWord>(3 * num_words + 1);
     selection_->CopyBits(stored_end_ - num_rows, stored_end_, rows);
     if (!validity_ || validity_->ValidRun() >= num_rows) {
-      return values_.Select({rows, static_cast<size_t>(num_words)}, num_rows);
+      return values_->Select({rows, static_cast<size_t>(num_words)}, num_rows);
     }
     auto* values = rows + num_words;
     auto* valid = values + num_words + 1;
@@ -152,21 +104,21 @@ class FlatReader : public ColumnReader {
     const auto found =
         kernels::SelectRows({bytes, static_cast<size_t>(num_rows)}, rows, values, valid);
     validity_.emplace(kernels::AsPackedRun(valid, found.num_rows), 1);
-    values_.Select({values, static_cast<size_t>(kernels::NumWords(found.num_values))},
-                   found.num_values);
+    values_->Select({values, static_cast<size_t>(kernels::NumWords(found.num_values))},
+                    found.num_values);
   }
 
   void SkipInPage(int64_t num_rows) {
-    values_.Skip(validity_ ? validity_->Skip(num_rows) : num_rows);
+    values_->Skip(validity_ ? validity_->Skip(num_rows) : num_rows);
     row_ += num_rows;
   }
 
   void WriteFromPage(int64_t num_rows, SegmentWriter<Out>* writer) {
     try {
       if (validity_) {
-        writer->WriteNullable(values_.reader(), *validity_, num_rows, row_);
+        writer->WriteNullable(values_->reader(), *validity_, num_rows, row_);
       } else {
-        writer->WriteValid(values_.reader(), num_rows);
+        writer->WriteValid(values_->reader(), num_rows);
       }
     } catch (const Error& error) {
       if (error.value() < 0) throw;
@@ -176,12 +128,7 @@ class FlatReader : public ColumnReader {
   }
 
   const int max_level_;
-  const RowSelection* const selection_;  // null for all rows
-  PagePlace place_;  // of the open page; before the first, where to start
-  ColumnPages pages_;
-  LeafValues<Out> values_;
-  DecodeScratch* scratch_ = nullptr;
-  bool started_ = false;
+  const std::unique_ptr<PageValues<Out>> values_;
   int64_t stored_end_;  // stored rows before the end of the open page
   int64_t row_;
   int64_t page_end_;                              // rows before the end of the open page
@@ -192,11 +139,7 @@ class FlatReader : public ColumnReader {
 
 std::unique_ptr<ColumnReader> MakeFlatReader(const ColumnRequest& column,
                                              ColumnStart start, ColumnBuffers buffers) {
-  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype),
-                               [&]<typename Out>(Out) -> std::unique_ptr<ColumnReader> {
-                                 return std::make_unique<FlatReader<Out>>(
-                                     column, std::move(start), std::move(buffers));
-                               });
+  return MakeForItems<FlatReader>(column, std::move(start), std::move(buffers));
 }
 
 }  // namespace torchparquet

@@ -9,6 +9,7 @@
 #include "columns/row_walk.h"
 #include "columns/values/item_appender.h"
 #include "kernels/count_bytes.h"
+#include "kernels/item_types.h"
 
 namespace torchparquet {
 namespace {
@@ -26,8 +27,7 @@ std::unique_ptr<ItemAppender> MakeAppender(const ColumnRequest& column,
   return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype),
                                [&]<typename Out>(Out) -> std::unique_ptr<ItemAppender> {
                                  return std::make_unique<NumberAppender<Out>>(
-                                     MakeRequestedValues<Out>(column, leaf, buffers),
-                                     column.cell_items);
+                                     MakeRequestedValues<Out>(column, leaf, buffers));
                                });
 }
 
@@ -283,9 +283,7 @@ class JaggedReader : public RowWalk {
   void BeginRow(int defined, int64_t row) {
     *row_starts_++ = items_.num_items[0];
     CheckNotNull(defined, 0, row);
-    if (row_valid_ != nullptr) {
-      *row_valid_++ = defined >= leaf().element_levels[0] - 1;
-    }
+    if (row_valid_ != nullptr) *row_valid_++ = defined >= leaf().element_levels[0] - 1;
   }
 
   // Throws if an entry says that its list at that level is null and nulls are errors.

@@ -37,11 +37,7 @@ class ConstantReader : public ColumnReader {
 
 std::unique_ptr<ColumnReader> MakeConstant(const ColumnRequest& column, ColumnStart start,
                                            std::optional<uint64_t> bits) {
-  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype),
-                               [&]<typename Out>(Out) -> std::unique_ptr<ColumnReader> {
-                                 return std::make_unique<ConstantReader<Out>>(
-                                     column, std::move(start), bits);
-                               });
+  return MakeForItems<ConstantReader>(column, std::move(start), bits);
 }
 
 // Reads rows of variable length, of a column that a file lacks: nulls, or one string or
@@ -81,9 +77,7 @@ class MissingRowsReader : public ColumnReader {
       const auto num_rows = static_cast<size_t>(segment.num_rows);
       std::fill_n(starts, num_rows, 0);
       if (bytes_) AppendDefault(num_rows, starts, &items);
-      if (segment.valid != nullptr) {
-        std::memset(segment.valid, bytes_ ? 1 : 0, num_rows);
-      }
+      if (segment.valid != nullptr) std::memset(segment.valid, bytes_ ? 1 : 0, num_rows);
       progress->EndItems(std::move(items));
       progress->SegmentDone();
     }
@@ -151,7 +145,7 @@ std::string Joined(const std::vector<std::string>& kinds) {
 // Throws unless the file's column is as planned.
 void CheckLeaf(const LeafColumn& leaf, const ColumnRequest& column) {
   if (std::ranges::find(column.kinds, leaf.kind) == column.kinds.end()) {
-    throw CorruptFile("column has kind " + leaf.kind + " but " + Joined(column.kinds) +
+    throw CorruptFile("column has kind ", leaf.kind, " but ", Joined(column.kinds),
                       " was planned");
   }
   if (leaf.is_null()) return;

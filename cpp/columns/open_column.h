@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "columns/column_reader.h"
-#include "files/stored_column.h"
 
 namespace torchparquet {
 

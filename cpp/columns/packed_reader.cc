@@ -153,8 +153,8 @@ class PackedReader : public ColumnReader {
   void CheckEnd(const RowRange& rows, const ColumnTarget& documents,
                 DecodeScratch* scratch) {
     if (ReadUntilReady(rows, documents, scratch)) {
-      throw CorruptFile("the lists of a row group fill more than the " +
-                        std::to_string(pack_.planned_sequences) +
+      throw CorruptFile("the lists of a row group fill more than the ",
+                        pack_.planned_sequences,
                         " sequences that were planned; the file has changed, or its "
                         "footer tells another number of values");
     }
@@ -215,8 +215,8 @@ class PackedReader : public ColumnReader {
   }
 
   [[noreturn]] void ThrowEnded(const RowRange& rows) const {
-    throw CorruptFile("the lists of a row group fill " + std::to_string(row()) +
-                      " sequences, but " + std::to_string(rows.end()) +
+    throw CorruptFile("the lists of a row group fill ", row(), " sequences, but ",
+                      rows.end(),
                       " were planned; the file has changed, or its footer tells another "
                       "number of values");
   }
@@ -239,11 +239,7 @@ class PackedReader : public ColumnReader {
 std::unique_ptr<ColumnReader> MakePackedReader(const ColumnRequest& column,
                                                ColumnStart start,
                                                std::unique_ptr<ColumnReader> lists) {
-  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype),
-                               [&]<typename Out>(Out) -> std::unique_ptr<ColumnReader> {
-                                 return std::make_unique<PackedReader<Out>>(
-                                     column, std::move(start), std::move(lists));
-                               });
+  return MakeForItems<PackedReader>(column, std::move(start), std::move(lists));
 }
 
 }  // namespace torchparquet

@@ -2,11 +2,13 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/errors.h"
 #include "columns/column_reader.h"
 #include "columns/values/page_values.h"
 #include "columns/values/vocabulary.h"
+#include "kernels/item_types.h"
 
 namespace torchparquet {
 
@@ -39,6 +41,16 @@ std::unique_ptr<ColumnReader> MakePackedReader(const ColumnRequest& column,
                                                ColumnStart start,
                                                std::unique_ptr<ColumnReader> lists);
 
+// Makes the reader for the bit pattern of the column's items.
+template <template <typename> typename Reader, typename... Arguments>
+std::unique_ptr<ColumnReader> MakeForItems(const ColumnRequest& column,
+                                           Arguments&&... arguments) {
+  const auto make = [&]<typename Out>(Out) -> std::unique_ptr<ColumnReader> {
+    return std::make_unique<Reader<Out>>(column, std::forward<Arguments>(arguments)...);
+  };
+  return kernels::ForItemBytes(kernels::DtypeBytes(column.dtype), make);
+}
+
 // The values of a file's leaf as `column` requests them: converted, or strings as numbers
 // of a vocabulary. Throws Error(kInvalidArgument) if they cannot become that. `buffers`
 // must outlive them.
@@ -52,12 +64,12 @@ std::unique_ptr<PageValues<Out>> MakeRequestedValues(const ColumnRequest& column
   const auto conversion =
       leaf.ConversionTo(column.dtype, column.unit_nanoseconds, column.transform);
   if (!conversion) {
-    throw InvalidArgument("column of kind " + leaf.kind + " cannot be read as " +
-                          std::string(kernels::DtypeName(column.dtype)));
+    throw InvalidArgument("column of kind ", leaf.kind, " cannot be read as ",
+                          kernels::DtypeName(column.dtype));
   }
   // Pages of nulls have no value, of whatever type.
   const auto physical = leaf.holds_nulls() ? PhysicalType::kInt32 : leaf.physical;
-  return MakePageValues<Out>(physical, *conversion, buffers);
+  return MakePageValues<Out>(physical, *conversion, column.cell_items, buffers);
 }
 
 }  // namespace torchparquet

@@ -9,19 +9,50 @@
 
 namespace torchparquet {
 
-RowWalk::RowWalk(const ColumnRequest& column, ColumnStart start_at,
-                 ColumnBuffers buffers_to_use)
+PagedReader::PagedReader(const ColumnRequest& column, ColumnStart start_at,
+                         ColumnBuffers buffers_to_use)
     : ColumnReader(column, std::move(start_at), std::move(buffers_to_use)),
-      leaf_(start().leaf()),
       max_page_bytes_(column.max_page_bytes),
       selection_(start().selection.get()),
       place_(start().place),
       pages_(file(), start().row_group, start().column,
              {.max_page_bytes = column.max_page_bytes,
               .wanted = {selection_, column.reads_whole_row_group}},
-             buffers()),
+             buffers()) {}
+
+RowRun PagedReader::BeginTask(const RowRange& rows, DecodeScratch* scratch,
+                              EntryValues* values) {
+  scratch_ = scratch;
+  const int64_t begin = RowAt(rows.begin);
+  const RowRun stored{begin, rows.num_rows == 0 ? begin : RowAt(rows.end() - 1) + 1};
+  pages_.BeginTask(scratch, stored);
+  if (std::exchange(has_started_, true) || place_.offset < 0) return stored;
+  const PageHeader* header = pages_.Next();
+  if (header != nullptr && header->kind == PageHeader::Kind::kDictionary) {
+    values->ReadDictionary(*header, pages_.ReadDictionaryPage());
+  }
+  pages_.Seek(place_.offset);
+  return stored;
+}
+
+void PagedReader::TakePage(const PageHeader& header, int64_t first_row) {
+  place_ = {.offset = pages_.page_offset(), .first_row = first_row};
+  if (!start().leaf().element_levels.empty()) return;
+  const auto wrong = pages_.indexed().CheckRows(first_row, header.num_values);
+  if (wrong) throw Error(*wrong);
+  if (header.num_values > pages_.group_rows() - first_row) {
+    throw CorruptFile("column chunk holds more rows than its row group: ",
+                      first_row + header.num_values, ", ", pages_.group_rows());
+  }
+}
+
+RowWalk::RowWalk(const ColumnRequest& column, ColumnStart start_at,
+                 ColumnBuffers buffers_to_use)
+    : PagedReader(column, std::move(start_at), std::move(buffers_to_use)),
+      leaf_(start().leaf()),
+      in_row_(place_.offset >= 0),
       row_(place_.first_row),
-      index_(selection_ == nullptr ? row_ : selection_->IndexOf(row_)) {}
+      index_(IndexOf(row_)) {}
 
 void RowWalk::ThrowGoesOn() {
   throw CorruptFile("levels continue a list but have no element for it");
@@ -29,24 +60,15 @@ void RowWalk::ThrowGoesOn() {
 
 void RowWalk::ReadRows(const RowRange& rows, const ColumnTarget& target,
                        DecodeScratch* scratch, DecodeProgress* progress) {
-  scratch_ = scratch;
-  const int64_t begin = RowAt(rows.begin);
-  task_end_ = rows.num_rows == 0 ? begin : RowAt(rows.end() - 1) + 1;
-  pages_.BeginTask(scratch, {begin, task_end_});
-  if (!started_) Start();
-  TakeStoredRows(begin - row_, Mode::kSkip);
+  const RowRun stored = BeginTask(rows, scratch, &values());
+  task_end_ = stored.end;
+  TakeStoredRows(stored.begin - row_, Mode::kSkip);
   index_ = rows.begin;
   WriteRows(target, progress);
 }
 
 void RowWalk::ThrowNoneLeft() {
   throw Error(ErrorKind::kInternal, "more rows were asked for than were selected");
-}
-
-// The stored row with that index or, after the last one, the end of the row group.
-int64_t RowWalk::RowAt(int64_t index) const {
-  if (selection_ == nullptr) return index;
-  return index < selection_->num_rows() ? selection_->RowAt(index) : pages_.group_rows();
 }
 
 void RowWalk::TakeRows(int64_t num_rows) {
@@ -108,25 +130,11 @@ int64_t RowWalk::RowOfValue(const LevelBlock& block, int64_t value) const {
 }
 
 void RowWalk::ThrowTooManyRows() const {
-  throw CorruptFile("column chunk holds more rows than its row group: " +
-                    std::to_string(row_));
+  throw CorruptFile("column chunk holds more rows than its row group: ", row_);
 }
 
 int64_t RowWalk::StoredRow(int64_t row) const {
   return is_selected_ && row >= row_ ? row_ + entries_.RowAt(row - row_) : row;
-}
-
-// The dictionary comes first, also if reading starts at a later place, which may be in
-// the middle of a row.
-void RowWalk::Start() {
-  started_ = true;
-  if (place_.offset < 0) return;
-  const PageHeader* header = pages_.Next();
-  if (header != nullptr && header->kind == PageHeader::Kind::kDictionary) {
-    values().ReadDictionary(*header, pages_.ReadDictionaryPage());
-  }
-  pages_.Seek(place_.offset);
-  in_row_ = true;
 }
 
 PageLevels RowWalk::LevelsOf(const PageHeader& header, const PageParts& parts) const {
@@ -207,16 +215,7 @@ bool RowWalk::OpenPage(int64_t end_row, Mode mode) {
       continue;
     }
     if (!header->is_data()) continue;
-    if (is_flat) {
-      const auto wrong = pages_.indexed().CheckRows(row_, header->num_values);
-      if (wrong) throw Error(*wrong);
-    }
-    place_ = {.offset = pages_.page_offset(), .first_row = row_};
-    if (is_flat && header->num_values > pages_.group_rows() - row_) {
-      throw CorruptFile("column chunk holds more rows than its row group: " +
-                        std::to_string(row_ + header->num_values) + ", " +
-                        std::to_string(pages_.group_rows()));
-    }
+    TakePage(*header, row_);
     if (skips && header->num_values <= end_row - row_) {
       row_ += header->num_values;
       continue;
@@ -258,8 +257,7 @@ void RowWalk::TakeStoredRows(int64_t num_rows, Mode mode) {
       }
       if (OpenPage(end_row, mode)) continue;
       if (row_ == end_row) return;
-      throw CorruptFile("column chunk ends after " + std::to_string(row_) + " rows of " +
-                        std::to_string(end_row));
+      throw CorruptFile("column chunk ends after ", row_, " rows of ", end_row);
     }
     const Taken taken = CountEntries(block, end_row - row_);
     if (taken.num_entries == 0) {

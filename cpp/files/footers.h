@@ -6,12 +6,20 @@
 #include <mutex>
 #include <vector>
 
-#include "files/footer.h"
 #include "files/parquet_file.h"
+#include "format/parsed_footer.h"
 #include "format/schema.h"
+#include "format/source.h"
 #include "remote/blocks/remote_blocks.h"
 
 namespace torchparquet {
+
+// Parts of footers that few callers need.
+struct FooterParts {
+  bool chunk_num_bytes = false;
+  bool content = false;
+  bool parsed = false;  // of files without keys
+};
 
 // The footers of some files as columns. `file_*` have one entry per file in the given
 // order, `row_group_*` one per row group, file after file.

@@ -41,16 +41,15 @@ ChunkFacts ParquetFile::ColumnChunk(int64_t row_group, int column) const {
       facts.file_path != std::string_view(own).substr(own.rfind('/') + 1)) {
     throw InvalidArgument(
         "the file only describes rows that are stored in another file; give the "
-        "path of that file, or of the directory: '" +
-        Printable(facts.file_path) + "'");
+        "path of that file, or of the directory: '",
+        Printable(facts.file_path), "'");
   }
   return facts;
 }
 
 ByteRange ParquetFile::ChunkRange(int64_t row_group, int column) const {
   if (row_group < 0 || row_group >= std::ssize(row_groups())) {
-    throw CorruptFile("file has only " + std::to_string(row_groups().size()) +
-                      " row groups");
+    throw CorruptFile("file has only ", row_groups().size(), " row groups");
   }
   return ChunkRange(ColumnChunk(row_group, column));
 }
@@ -65,10 +64,8 @@ ByteRange ParquetFile::ChunkRange(const ChunkFacts& chunk) const {
     range.offset = dictionary_offset;
   if (range.offset < 0 || range.num_bytes < 0 || range.offset > file_bytes ||
       range.num_bytes > file_bytes - range.offset) {
-    throw CorruptFile("column chunk lies outside the file: offset " +
-                      std::to_string(range.offset) + ", " +
-                      std::to_string(range.num_bytes) + " bytes, file of " +
-                      std::to_string(file_bytes));
+    throw CorruptFile("column chunk lies outside the file: offset ", range.offset, ", ",
+                      range.num_bytes, " bytes, file of ", file_bytes);
   }
   if (footer_->has_short_chunk_sizes) {
     constexpr int64_t kMaxDictionaryHeaderBytes = 100;
@@ -108,9 +105,7 @@ std::shared_ptr<const OffsetIndex> ParquetFile::ReadOffsetIndex(int64_t row_grou
 }
 
 std::unique_ptr<ArrowPages> ParquetFile::OpenPages(int64_t row_group, int column) const {
-  if (reader_ == nullptr) {
-    throw NoKeys("column");
-  }
+  if (reader_ == nullptr) throw NoKeys("column");
   std::unique_ptr<ArrowPages> pages;
   const std::lock_guard lock(reader_mutex_);
   Check(reader_->OpenPages(static_cast<int>(row_group), column, &pages));

@@ -10,7 +10,6 @@
 
 #include "base/byte_range.h"
 #include "bridge/arrow_library.h"
-#include "format/known_schemas.h"
 #include "format/offset_index.h"
 #include "format/parsed_footer.h"
 #include "format/schema.h"

@@ -2,15 +2,42 @@
 
 #include <algorithm>
 #include <iterator>
-#include <optional>
+#include <mutex>
 #include <span>
-#include <string>
 #include <utility>
 
 #include "bridge/loaded_library.h"
 #include "format/declared_types.h"
 
 namespace torchparquet {
+
+std::shared_ptr<const Schema> KnownSchemas::Find(const FooterScan& footer) const {
+  const std::shared_lock lock(mutex_);
+  const auto schema = schemas_.find(footer.schema);
+  if (schema == schemas_.end()) return nullptr;
+  const auto& [depends_on_arrow, by_arrow_schema] = schema->second;
+  const auto found =
+      by_arrow_schema.find(depends_on_arrow ? footer.arrow_schema : std::string_view());
+  return found == by_arrow_schema.end() ? nullptr : found->second;
+}
+
+void KnownSchemas::Add(const FooterScan& footer,
+                       const std::shared_ptr<const Schema>& added) {
+  const bool depends_on_arrow =
+      std::ranges::any_of(added->leaves(), DependsOnArrowSchema);
+  const std::lock_guard lock(mutex_);
+  auto schema = schemas_.find(footer.schema);
+  if (schema == schemas_.end()) {
+    if (schemas_.size() >= kMaxSchemas) return;
+    schema = schemas_.emplace(footer.schema, Known{.depends_on_arrow = depends_on_arrow})
+                 .first;
+  }
+  auto& known = schema->second.by_arrow_schema;
+  if (known.size() >= kMaxSchemas) return;
+  known.try_emplace(
+      std::string(depends_on_arrow ? footer.arrow_schema : std::string_view()), added);
+}
+
 namespace {
 
 void CheckRowCounts(const FooterFacts& facts) {
@@ -18,13 +45,12 @@ void CheckRowCounts(const FooterFacts& facts) {
   for (size_t i = 0; i < facts.row_groups.size(); ++i) {
     const int64_t rows = facts.row_groups[i].num_rows;
     if (rows < 0 || __builtin_add_overflow(total, rows, &total)) {
-      throw CorruptFile("row group " + std::to_string(i) +
-                        " claims an impossible row count: " + std::to_string(rows));
+      throw CorruptFile("row group ", i, " claims an impossible row count: ", rows);
     }
   }
   if (total != facts.num_rows) {
-    throw CorruptFile("the footer's row count is not the sum of its row groups: " +
-                      std::to_string(facts.num_rows) + ", " + std::to_string(total));
+    throw CorruptFile("the footer's row count is not the sum of its row groups: ",
+                      facts.num_rows, ", ", total);
   }
 }
 
@@ -56,9 +82,7 @@ std::unique_ptr<ArrowFile> OpenReader(const ByteSource& bytes, int64_t file_byte
   if (file_bytes == 0)
     throw CorruptFile(
         "empty file (0 bytes); write it again, or leave it out of the paths");
-  if (footer.is_encrypted && keys == nullptr) {
-    throw NoKeys("file");
-  }
+  if (footer.is_encrypted && keys == nullptr) throw NoKeys("file");
   // Arrow would read as many bytes as the end of such a file says.
   if (footer.num_bytes == 0) {
     throw CorruptFile(

@@ -45,8 +45,7 @@ const TimeUnit& UnitOf(const LogicalType& type) {
 constexpr int64_t kDayNanoseconds = 86'400'000'000'000;
 
 ValueType DescribeInteger(const LogicalType& type, PhysicalType physical) {
-  const std::string name =
-      (type.is_signed ? "int" : "uint") + std::to_string(type.bit_width);
+  const std::string name = Text(type.is_signed ? "int" : "uint", type.bit_width);
   const bool is_signed = type.is_signed;
   if (physical == PhysicalType::kInt64 && type.bit_width == 64)
     return {name, name, {is_signed ? Stored::kInt64 : Stored::kUInt64, 8}};
@@ -81,8 +80,7 @@ ValueType DescribeTimestamp(const LogicalType& type) {
 
 ValueType DescribeDecimal(const SchemaLeaf& leaf) {
   const LogicalType& type = leaf.logical;
-  std::string kind = "decimal(" + std::to_string(type.precision) + ", " +
-                     std::to_string(type.scale) + ")";
+  std::string kind = Text("decimal(", type.precision, ", ", type.scale, ")");
   const int32_t scale = type.scale;
   switch (leaf.physical) {
     case PhysicalType::kInt32:
@@ -104,7 +102,7 @@ ValueType DescribeDecimal(const SchemaLeaf& leaf) {
 
 ValueType DescribeFixedBytes(const SchemaLeaf& leaf) {
   const int32_t num_bytes = leaf.type_length;
-  std::string kind = "fixed_size_binary(" + std::to_string(num_bytes) + ")";
+  std::string kind = Text("fixed_size_binary(", num_bytes, ")");
   if (num_bytes < 1) return NotCovered(std::move(kind));
   return {std::move(kind), "uint8", {Stored::kFixedBytes, num_bytes}};
 }
@@ -227,7 +225,7 @@ LeafColumn DescribeLeaf(const SchemaLeaf& stored) {
   // Compared one by one: joining names costs more, and thousands of footers are opened.
   for (const SchemaNode& node : stored.path) {
     if (IsUtf8(node.name)) continue;
-    throw CorruptFile("column name is not UTF-8: " + Printable(stored.DotPath()));
+    throw CorruptFile("column name is not UTF-8: ", Printable(stored.DotPath()));
   }
   leaf.element_levels = ElementLevels(stored.path);
   leaf.max_level = stored.max_definition_level;

@@ -46,14 +46,11 @@ FileIdentity IdentityOf(int descriptor) {
 }
 
 Error ReadFailure(int64_t num_bytes, int64_t offset, int code) {
-  return SystemError("cannot read " + std::to_string(num_bytes) + " bytes at offset " +
-                         std::to_string(offset),
-                     code);
+  return SystemError(Text("cannot read ", num_bytes, " bytes at offset ", offset), code);
 }
 
 Error EarlyEnd(int64_t missing_bytes, int64_t offset) {
-  return CorruptFile("file ends " + std::to_string(missing_bytes) +
-                     " bytes early at offset " + std::to_string(offset));
+  return CorruptFile("file ends ", missing_bytes, " bytes early at offset ", offset);
 }
 
 }  // namespace
@@ -63,13 +60,11 @@ void Source::CheckIdentity(const FileIdentity& found, const FileIdentity& expect
   const bool same_time = expected.mtime_ns < 0 || found.mtime_ns == expected.mtime_ns;
   const bool same_inode = expected.inode < 0 || found.inode == expected.inode;
   if (same_size && same_time && same_inode) return;
-  throw Error(
-      ErrorKind::kChanged,
-      "file changed since the data set was made; make the data set anew to read it as it "
-      "is: " +
-          std::to_string(found.num_bytes) + " bytes now, " +
-          std::to_string(expected.num_bytes) + " then" +
-          (same_inode ? "" : ", and another file is in its place"));
+  throw Error(ErrorKind::kChanged,
+              Text("file changed since the data set was made; make the data set anew to "
+                   "read it as it is: ",
+                   found.num_bytes, " bytes now, ", expected.num_bytes, " then",
+                   same_inode ? "" : ", and another file is in its place"));
 }
 
 void Source::Identify(const FileIdentity& found, const FileIdentity& expected) {

@@ -26,11 +26,11 @@ ByteSink& ByteSink::operator=(ByteSink&& other) noexcept {
 
 uint8_t* ByteSink::Extend(size_t num_bytes) {
   if (num_bytes > max_bytes_ - std::min(size_, max_bytes_)) {
-    throw Error(ErrorKind::kValuesTooLarge,
-                "values need more than max_memory leaves them; take a larger one or a "
-                "smaller batch_size: they need " +
-                    std::to_string(size_ + num_bytes) + " bytes or more, and have " +
-                    std::to_string(max_bytes_));
+    throw Error(
+        ErrorKind::kValuesTooLarge,
+        Text("values need more than max_memory leaves them; take a larger one or a "
+             "smaller batch_size: they need ",
+             size_ + num_bytes, " bytes or more, and have ", max_bytes_));
   }
   const size_t free = capacity_ - size_;
   if (free < kSlackBytes || num_bytes > free - kSlackBytes) Grow(num_bytes);

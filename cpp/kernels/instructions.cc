@@ -45,13 +45,9 @@ Instructions Choose() {
   for (const Instructions one : kAll) {
     if (name != NameOf(one)) continue;
     if (one <= best) return one;
-    throw Error(
-        ErrorKind::kInvalidArgument,
-        std::string(kVariable) + ": this processor lacks the instructions " + name);
+    throw InvalidArgument(kVariable, ": this processor lacks the instructions ", name);
   }
-  throw Error(
-      ErrorKind::kInvalidArgument,
-      std::string(kVariable) + " must be baseline or avx2, got " + Printable(name));
+  throw InvalidArgument(kVariable, " must be baseline or avx2, got ", Printable(name));
 }
 
 }  // namespace

@@ -33,14 +33,14 @@ int64_t MaxExpansion(int codec) {
 ColumnChunk DescribeColumnChunk(const ParquetFile& file, int64_t row_group, int column) {
   const std::vector<RowGroupFacts>& groups = file.row_groups();
   if (row_group < 0 || row_group >= std::ssize(groups)) {
-    throw CorruptFile("file has only " + std::to_string(groups.size()) + " row groups");
+    throw CorruptFile("file has only ", groups.size(), " row groups");
   }
   const int64_t num_rows = groups[static_cast<size_t>(row_group)].num_rows;
   const ChunkFacts chunk = file.ColumnChunk(row_group, column);
   const LeafColumn& leaf = file.leaves()[static_cast<size_t>(column)];
   if (leaf.element_levels.empty() && chunk.num_values != num_rows) {
-    throw CorruptFile("column chunk claims " + std::to_string(chunk.num_values) +
-                      " values in a row group of " + std::to_string(num_rows) + " rows");
+    throw CorruptFile("column chunk claims ", chunk.num_values,
+                      " values in a row group of ", num_rows, " rows");
   }
   if (!Arrow().HasCodec(chunk.codec)) {
     throw Error(ErrorKind::kNotSupported,

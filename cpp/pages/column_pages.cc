@@ -15,8 +15,8 @@ void CheckChecksum(const PageHeader& header, std::span<const uint8_t> body) {
   if (!header.checksum) return;
   const uint32_t found = kernels::Crc32(body);
   if (found != *header.checksum) {
-    throw CorruptFile("page does not match its CRC checksum: " + std::to_string(found) +
-                      ", header says " + std::to_string(*header.checksum));
+    throw CorruptFile("page does not match its CRC checksum: ", found, ", header says ",
+                      *header.checksum);
   }
 }
 
@@ -129,9 +129,8 @@ const PageHeader* ColumnPages::Next(int64_t num_skipped) {
   }
   EnterPage();
   if (next_offset_ > chunk_.range.end()) {
-    throw CorruptFile("page claims more bytes than its column chunk has left: " +
-                      std::to_string(header_.compressed_bytes) + ", " +
-                      std::to_string(rest_bytes - header_.header_bytes));
+    throw CorruptFile("page claims more bytes than its column chunk has left: ",
+                      header_.compressed_bytes, ", ", rest_bytes - header_.header_bytes);
   }
   return &header_;
 }
@@ -200,18 +199,16 @@ void ColumnPages::CheckUncompressedBytes(const PageHeader& header) const {
   // A codec adds fewer bytes than this to a short input.
   constexpr int64_t kFrameBytes = 64;
   if (expansion > 0 && num_bytes > header.compressed_bytes * expansion + kFrameBytes) {
-    throw CorruptFile("page claims more bytes than its compressed ones can become: " +
-                      std::to_string(num_bytes) + ", " +
-                      std::to_string(header.compressed_bytes));
+    throw CorruptFile("page claims more bytes than its compressed ones can become: ",
+                      num_bytes, ", ", header.compressed_bytes);
   }
   CheckPageBytes(num_bytes);
 }
 
 void ColumnPages::CheckPageBytes(int64_t num_bytes) const {
   if (num_bytes > max_page_bytes_) {
-    throw Error(ErrorKind::kOutOfMemory,
-                "page needs more than max_memory: " + std::to_string(num_bytes) +
-                    " bytes, " + std::to_string(max_page_bytes_));
+    throw Error(ErrorKind::kOutOfMemory, Text("page needs more than max_memory: ",
+                                              num_bytes, " bytes, ", max_page_bytes_));
   }
 }
 

@@ -13,9 +13,8 @@ constexpr const char* kWayOut =
     "with torchparquet rewrite: ";
 
 Error OtherRows(int64_t page, int64_t told, int64_t found) {
-  return CorruptFile(kWayOut + ("page at offset " + std::to_string(page)) +
-                     ", a border between pages at row " + std::to_string(told) +
-                     ", found at row " + std::to_string(found));
+  return CorruptFile(kWayOut, "page at offset ", page, ", a border between pages at row ",
+                     told, ", found at row ", found);
 }
 
 }  // namespace
@@ -119,14 +118,11 @@ IndexedPages::Contradiction IndexedPages::CheckRows(int64_t first_row,
                                                     int64_t num_rows) const {
   if (index_ == nullptr) return std::nullopt;
   const auto found = PageAtHand();
-  if (!found) {
-    return CorruptFile(kWayOut + ("no page at offset " + std::to_string(page_.offset)));
-  }
+  if (!found) return CorruptFile(kWayOut, "no page at offset ", page_.offset);
   const int64_t told_next = index_->bytes(*found).end();
   if (told_next != page_.end()) {
-    return CorruptFile(kWayOut + ("page at offset " + std::to_string(page_.offset)) +
-                       ", next one at " + std::to_string(told_next) + ", found at " +
-                       std::to_string(page_.end()));
+    return CorruptFile(kWayOut, "page at offset ", page_.offset, ", next one at ",
+                       told_next, ", found at ", page_.end());
   }
   const int64_t told_row = index_->first_row(*found);
   if (told_row != first_row) return OtherRows(page_.offset, told_row, first_row);

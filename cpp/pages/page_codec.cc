@@ -1,5 +1,7 @@
 #include "pages/page_codec.h"
 
+#include <array>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,39 +17,24 @@ namespace {
 // Of a block that one of our kernels has decompressed.
 void CheckGood(int codec, bool good) {
   if (good) return;
-  throw CorruptFile("page cannot be decompressed: its " + CodecName(codec) +
+  throw CorruptFile("page cannot be decompressed: its ", CodecName(codec),
                     " block is damaged, or its content is of another size");
 }
 
 void CheckSize(int64_t found, size_t wanted) {
   if (found != static_cast<int64_t>(wanted)) {
-    throw CorruptFile("page decompresses to " + std::to_string(found) +
-                      " bytes instead of " + std::to_string(wanted));
+    throw CorruptFile("page decompresses to ", found, " bytes instead of ", wanted);
   }
 }
 
 }  // namespace
 
 std::string CodecName(int codec) {
-  switch (codec) {
-    case Codec::kNone:
-      return "uncompressed";
-    case Codec::kSnappy:
-      return "snappy";
-    case Codec::kGzip:
-      return "gzip";
-    case Codec::kLzo:
-      return "lzo";
-    case Codec::kBrotli:
-      return "brotli";
-    case Codec::kLz4Hadoop:
-    case Codec::kLz4:
-      return "lz4";  // in either frame
-    case Codec::kZstd:
-      return "zstd";
-    default:
-      return "unknown";
-  }
+  // LZ4 is so called in either frame.
+  static constexpr std::array<const char*, 8> kNames = {
+      "uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4"};
+  const bool is_known = codec >= 0 && codec < std::ssize(kNames);
+  return is_known ? kNames[static_cast<size_t>(codec)] : "unknown";
 }
 
 void PageCodec::Open(int codec) {
@@ -98,9 +85,7 @@ void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes,
   if (codec == Codec::kSnappy) {
     return CheckGood(codec, kernels::DecompressSnappy({bytes, out}));
   }
-  if (codec == Codec::kLz4) {
-    return CheckGood(codec, kernels::DecompressLz4({bytes, out}));
-  }
+  if (codec == Codec::kLz4) return CheckGood(codec, kernels::DecompressLz4({bytes, out}));
   // Arrow's codec serves what ours does not, and says what is damaged.
   if (codec == Codec::kZstd && Zstd().Decompress({bytes, out})) return;
   // Arrow's codec reads several members too, and says what is damaged.
@@ -113,7 +98,7 @@ void PageCodec::Decompress(int codec, std::span<const uint8_t> bytes,
   int64_t num_written = 0;
   const Failure failure = codec_->Decompress(bytes, out, &num_written);
   if (failure.kind == Failure::Kind::kFailed) {
-    throw CorruptFile("page cannot be decompressed: " + Printable(failure.message));
+    throw CorruptFile("page cannot be decompressed: ", Printable(failure.message));
   }
   Check(failure);
   CheckSize(num_written, out.size());

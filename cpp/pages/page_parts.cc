@@ -61,9 +61,8 @@ std::span<const uint8_t> TakeLevels(std::span<const uint8_t>* body, int max_leve
                                              .num_values = num_values}
                                  .NumBytes());
     default:
-      throw CorruptFile(
-          "levels are neither RLE nor BIT_PACKED but have encoding number " +
-          std::to_string(encoding));
+      throw CorruptFile("levels are neither RLE nor BIT_PACKED but have encoding number ",
+                        encoding);
   }
 }
 

@@ -277,7 +277,11 @@ void Decode(ReaderState* state, std::unique_ptr<DecodeScratch> scratch, bool is_
     const bool is_paused = !is_in_vain && !RunTask(state, task.get(), scratch.get());
     const auto duration = Clock::now() - begin;
     lock.Lock();
-    state->costs.Add(index, scratch->costs, duration);
+    const int codec = scratch->costs.codec;
+    state->task_costs[static_cast<size_t>(index)].Add(scratch->costs, duration);
+    if (codec != TaskCosts::kNoCodec) {
+      state->codec_costs[codec].Add(scratch->costs, duration);
+    }
     if (is_paused) {
       task->Pause();
       state->is_pressed = true;

@@ -44,16 +44,14 @@ void Raise(const Word& word, int64_t value) {
 
 EpochLedger::EpochLedger(std::span<int64_t> words) : words_(words) {
   if (static_cast<int64_t>(words.size()) != kNumWords) {
-    throw InvalidArgument("an epoch ledger has " + std::to_string(kNumWords) +
-                          " words: " + std::to_string(words.size()));
+    throw InvalidArgument("an epoch ledger has ", kNumWords, " words: ", words.size());
   }
 }
 
 int64_t EpochLedger::Begin(int64_t key, int64_t worker) {
   if (worker < 0 || worker >= kMaxWorkers) {
-    throw InvalidArgument("at most " + std::to_string(kMaxWorkers) +
-                          " DataLoader workers can iterate a data set: worker " +
-                          std::to_string(worker));
+    throw InvalidArgument("at most ", kMaxWorkers,
+                          " DataLoader workers can iterate a data set: worker ", worker);
   }
   const Word last(words_[kLastIteration + static_cast<size_t>(worker)]);
   const int64_t oldest = NumIterations() - kNumEntries;
@@ -74,9 +72,7 @@ int64_t EpochLedger::Begin(int64_t key, int64_t worker) {
 }
 
 void EpochLedger::SetEpochOf(int64_t iteration, int64_t epoch) {
-  if (iteration < 0) {
-    throw InvalidArgument("iterations are counted from 0: " + std::to_string(iteration));
-  }
+  if (iteration < 0) throw InvalidArgument("iterations are counted from 0: ", iteration);
   const int64_t before = Word(words_[kSetIterations + EntryOf(iteration)]).load();
   if (before > iteration + 1) return;  // a lap later
   // The iterations before may count from the epoch that is about to be overwritten.

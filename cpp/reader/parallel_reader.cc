@@ -168,9 +168,7 @@ void ParallelReader::Claim(int64_t number, int64_t position) {
   CheckProcess();
   ReaderState& state = *state_;
   Claims* claims = state.spec.claims();
-  if (claims == nullptr) {
-    throw InvalidArgument("the share of the reader is not claimed");
-  }
+  if (claims == nullptr) throw InvalidArgument("the share of the reader is not claimed");
   const Chunk chunk = state.spec.share.order->At(position);
   {
     const std::lock_guard lock(state.mutex);
@@ -278,8 +276,8 @@ ReaderStats ParallelReader::stats(int64_t num_unused) const {
   return {.batches = num_batches,
           .rows = num_rows,
           .delivered_bytes = DeliveredBytes(num_batches, num_rows),
-          .columns = state.costs.columns(),
-          .codecs = state.costs.codecs(),
+          .columns = state.task_costs,
+          .codecs = state.codec_costs,
           .consumer_wait = state.consumer_wait.Total(now),
           .first_wait = first_wait_,
           .room_waits = state.room_waits.Total(now),

@@ -8,14 +8,13 @@
 #include <memory>
 #include <vector>
 
+#include "base/task_costs.h"
 #include "batches/batch_ring.h"
 #include "batches/layout.h"
 #include "reader/plan/reader_spec.h"
-#include "reader/reader_costs.h"
-#include "reader/reader_memory.h"
 #include "reader/reader_state.h"
 #include "reader/waits.h"
-#include "remote/transport/fetch_stats.h"
+#include "remote/transport/fetcher.h"
 
 namespace torchparquet {
 

@@ -8,8 +8,8 @@
 
 #include "base/ceil_divide.h"
 #include "base/errors.h"
+#include "reader/memory_plan.h"
 #include "reader/schedule/lane_walks.h"
-#include "reader/window_memory.h"
 #include "reader/windows/window_places.h"
 
 namespace torchparquet {
@@ -61,9 +61,8 @@ WindowDemand MakeWindowDemand(const ReaderSpec& spec, const BatchLayout& layout,
   }
   // A slot is a number of 32 bits, of which the last means none.
   if (demand.window_batches >= int64_t{1} << (32 - RowBits(layout))) {
-    throw InvalidArgument("a shuffle window has too many batches to be numbered: " +
-                          std::to_string(demand.window_batches) + " of " +
-                          std::to_string(layout.capacity_rows) + " rows");
+    throw InvalidArgument("a shuffle window has too many batches to be numbered: ",
+                          demand.window_batches, " of ", layout.capacity_rows, " rows");
   }
   demand.num_columns = CeilDivide(spec.num_threads, least_chunks);
   // Footers may claim more than there is memory; that is found when it is decoded.
@@ -98,9 +97,7 @@ BatchMap MakeBatchMap(const ReaderSpec& spec) {
   if (spec.batch_rows == 0 && spec.claims() != nullptr) {
     return BatchMap::Growing(spec.share.order->size(), spec.max_chunk_rows);
   }
-  if (spec.batch_rows > 0) {
-    return BatchMap::Lanes(spec.lane_rows, spec.batch_rows);
-  }
+  if (spec.batch_rows > 0) return BatchMap::Lanes(spec.lane_rows, spec.batch_rows);
   std::vector<int64_t> batch_rows = spec.batch_sizes;
   if (batch_rows.empty()) {
     VisitChunks(spec.share,

@@ -108,7 +108,7 @@ ReaderState::ReaderState(ReaderSpec reader_spec, ReaderMemory offered)
       ring(batches.num_batches(), memory.max_slabs),
       prefetcher(MakePrefetcher(this)),
       tasks(MakeTasks(context(), memory, scratch->TakeKept())),
-      costs(spec.num_tasks()) {}
+      task_costs(static_cast<size_t>(spec.num_tasks())) {}
 
 TaskContext ReaderState::context() {
   return {.spec = &spec,

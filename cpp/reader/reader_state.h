@@ -4,26 +4,40 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "base/buffer_pool.h"
+#include "base/task_costs.h"
 #include "batches/batch_ring.h"
 #include "batches/jagged.h"
 #include "batches/layout.h"
+#include "batches/slab_pool.h"
 #include "files/parquet_files.h"
 #include "reader/memory_plan.h"
 #include "reader/plan/reader_spec.h"
+#include "reader/prefetch/carried_fetches.h"
 #include "reader/prefetch/prefetcher.h"
-#include "reader/reader_costs.h"
-#include "reader/reader_memory.h"
+#include "reader/schedule/scratch_pool.h"
 #include "reader/schedule/task_context.h"
 #include "reader/schedule/task_stream.h"
 #include "reader/waits.h"
 #include "remote/blocks/remote_blocks.h"
 
 namespace torchparquet {
+
+// The memory of a reader, which a later reader uses as far as it fits. Any pointer may be
+// null.
+struct ReaderMemory {
+  std::shared_ptr<SlabPool> slabs;
+  std::shared_ptr<SinkPool> sinks;
+  std::shared_ptr<ScratchPool> scratch;
+  std::shared_ptr<BufferPool> fetched;
+  std::shared_ptr<CarriedFetches> carried;
+};
 
 // Shared by the threads of a reader.
 //
@@ -71,8 +85,10 @@ struct ReaderState {
   int64_t latest_claim_rows = 0;
   int64_t unskipped_rows = spec.share.skipped_rows;
   bool failed = false;
-  bool is_pressed = false;  // tasks wait for memory of variable length
-  ReaderCosts costs;
+  bool is_pressed = false;           // tasks wait for memory of variable length
+  std::vector<CostSums> task_costs;  // by index
+  // By Codec::Number. Only column chunks count, not columns that no file stores.
+  std::map<int, CostSums> codec_costs;
   ConsumerWait consumer_wait;  // written by who is in Next, read under mutex
   RoomWaits room_waits{&consumer_wait};
   RoomWaits byte_waits{&consumer_wait};

@@ -2,6 +2,7 @@
 #include <parquet/types.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "bridge/arrow/parts.h"
 
@@ -11,75 +12,41 @@ namespace {
 using parquet::schema::GroupNode;
 using parquet::schema::Node;
 
+// Both sides have the numbers of the format.
 PhysicalType PhysicalOf(parquet::Type::type type) {
-  switch (type) {
-    case parquet::Type::BOOLEAN:
-      return PhysicalType::kBoolean;
-    case parquet::Type::INT32:
-      return PhysicalType::kInt32;
-    case parquet::Type::INT64:
-      return PhysicalType::kInt64;
-    case parquet::Type::INT96:
-      return PhysicalType::kInt96;
-    case parquet::Type::FLOAT:
-      return PhysicalType::kFloat;
-    case parquet::Type::DOUBLE:
-      return PhysicalType::kDouble;
-    case parquet::Type::BYTE_ARRAY:
-      return PhysicalType::kByteArray;
-    case parquet::Type::FIXED_LEN_BYTE_ARRAY:
-      return PhysicalType::kFixedBytes;
-    default:
-      return PhysicalType::kUnknown;
-  }
+  static_assert(parquet::Type::FIXED_LEN_BYTE_ARRAY ==
+                static_cast<int>(PhysicalType::kFixedBytes));
+  return type <= parquet::Type::FIXED_LEN_BYTE_ARRAY ? static_cast<PhysicalType>(type)
+                                                     : PhysicalType::kUnknown;
 }
 
 LogicalType::Unit UnitOf(parquet::LogicalType::TimeUnit::unit unit) {
-  switch (unit) {
-    case parquet::LogicalType::TimeUnit::MILLIS:
-      return LogicalType::Unit::kMillis;
-    case parquet::LogicalType::TimeUnit::MICROS:
-      return LogicalType::Unit::kMicros;
-    case parquet::LogicalType::TimeUnit::NANOS:
-      return LogicalType::Unit::kNanos;
-    default:
-      return LogicalType::Unit::kUnknown;
-  }
+  static_assert(parquet::LogicalType::TimeUnit::NANOS ==
+                static_cast<int>(LogicalType::Unit::kNanos));
+  return static_cast<LogicalType::Unit>(unit);
 }
 
 LogicalType::Kind KindOf(parquet::LogicalType::Type::type type) {
   using Type = parquet::LogicalType::Type;
   using Kind = LogicalType::Kind;
-  switch (type) {
-    case Type::STRING:
-      return Kind::kString;
-    case Type::ENUM:
-      return Kind::kEnum;
-    case Type::JSON:
-      return Kind::kJson;
-    case Type::BSON:
-      return Kind::kBson;
-    case Type::NIL:
-      return Kind::kNull;
-    case Type::INT:
-      return Kind::kInt;
-    case Type::DATE:
-      return Kind::kDate;
-    case Type::TIME:
-      return Kind::kTime;
-    case Type::TIMESTAMP:
-      return Kind::kTimestamp;
-    case Type::DECIMAL:
-      return Kind::kDecimal;
-    case Type::FLOAT16:
-      return Kind::kFloat16;
-    case Type::UUID:
-      return Kind::kUuid;
-    case Type::INTERVAL:
-      return Kind::kInterval;
-    default:  // a column can still be read as it is stored
-      return Kind::kNone;
+  static constexpr std::pair<Type::type, Kind> kKinds[] = {
+      {Type::STRING, Kind::kString},
+      {Type::ENUM, Kind::kEnum},
+      {Type::JSON, Kind::kJson},
+      {Type::BSON, Kind::kBson},
+      {Type::NIL, Kind::kNull},
+      {Type::INT, Kind::kInt},
+      {Type::DATE, Kind::kDate},
+      {Type::TIME, Kind::kTime},
+      {Type::TIMESTAMP, Kind::kTimestamp},
+      {Type::DECIMAL, Kind::kDecimal},
+      {Type::FLOAT16, Kind::kFloat16},
+      {Type::UUID, Kind::kUuid},
+      {Type::INTERVAL, Kind::kInterval}};
+  for (const auto& [arrows, kind] : kKinds) {
+    if (arrows == type) return kind;
   }
+  return Kind::kNone;  // a column can still be read as it is stored
 }
 
 LogicalType LogicalOf(const parquet::LogicalType* type) {

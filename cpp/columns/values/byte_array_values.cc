@@ -86,8 +86,7 @@ void ByteArrayDictionary::Assign(std::span<const uint8_t> bytes, int64_t num_val
   constexpr size_t kLengthBytes = sizeof(uint32_t);
   if (num_values * static_cast<int64_t>(kLengthBytes) >
       static_cast<int64_t>(bytes.size())) {
-    throw CorruptFile("dictionary page is too short for its " +
-                      std::to_string(num_values) + " values");
+    throw CorruptFile("dictionary page is too short for its ", num_values, " values");
   }
   // With slack, so that every value can be copied by copies of fixed size.
   const size_t num_bytes = bytes.size() + ByteSink::kSlackBytes;
@@ -103,8 +102,7 @@ void ByteArrayDictionary::Assign(std::span<const uint8_t> bytes, int64_t num_val
     if (bytes.size() - offset >= kLengthBytes)
       std::memcpy(&length, copy + offset, kLengthBytes);
     if (kLengthBytes + length > bytes.size() - offset) {
-      throw CorruptFile("length of a dictionary's value goes beyond its page: " +
-                        std::to_string(length));
+      throw CorruptFile("length of a dictionary's value goes beyond its page: ", length);
     }
     offset += kLengthBytes;
     entry = static_cast<uint64_t>(offset) << 32 | length;

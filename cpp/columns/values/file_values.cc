@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/errors.h"
-#include "kernels/encodings/plain_byte_array.h"
+#include "kernels/encodings/byte_arrays.h"
 
 namespace torchparquet {
 namespace {
@@ -62,9 +62,7 @@ class FileByteArrayReader : public kernels::ByteArrayReader {
   // The next values, of at most `max_values`, that are held. If the next one is not, and
   // is no longer than a piece of the file, the piece that it begins is read.
   Whole WholeIn(int64_t max_values, int64_t piece_bytes) {
-    if (kLengthBytes > end_ - next_) {
-      throw TooFewValues();
-    }
+    if (kLengthBytes > end_ - next_) throw TooFewValues();
     const int64_t ahead_end = std::min(next_ + piece_bytes, end_);
     std::memcpy(&length_, file_->View({next_, kLengthBytes}, ahead_end).data(),
                 sizeof(length_));
@@ -91,8 +89,7 @@ class FileByteArrayReader : public kernels::ByteArrayReader {
   uint32_t TakeLength() {
     next_ += kLengthBytes;
     if (length_ > end_ - next_) {
-      throw CorruptFile("length of a value goes beyond its page: " +
-                        std::to_string(length_));
+      throw CorruptFile("length of a value goes beyond its page: ", length_);
     }
     return length_;
   }

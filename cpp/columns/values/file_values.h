@@ -38,9 +38,7 @@ class FilePlainReader : public ValueReader<T> {
  private:
   ByteRange Take(int64_t num_values) {
     const ByteRange taken{left_.offset, num_values * conversion_.stored_bytes()};
-    if (taken.num_bytes > left_.num_bytes) {
-      throw TooFewValues();
-    }
+    if (taken.num_bytes > left_.num_bytes) throw TooFewValues();
     left_ = {taken.end(), left_.num_bytes - taken.num_bytes};
     return taken;
   }

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "columns/values/byte_array_values.h"
-#include "columns/values/leaf_values.h"
+#include "columns/values/page_values.h"
 #include "kernels/byte_sink.h"
 #include "kernels/levels/selected.h"
 #include "kernels/values/expand.h"
@@ -38,21 +38,20 @@ class ItemAppender {
 template <typename Out>
 class NumberAppender : public ItemAppender {
  public:
-  // A value has `cell_items` items.
-  NumberAppender(std::unique_ptr<PageValues<Out>> pages, int64_t cell_items)
-      : values_(std::move(pages), cell_items) {}
+  explicit NumberAppender(std::unique_ptr<PageValues<Out>> values)
+      : values_(std::move(values)) {}
 
-  EntryValues& values() override { return values_; }
+  EntryValues& values() override { return *values_; }
   void Append(const ValueRun& run, DecodeScratch* scratch, int64_t*,
               kernels::ByteSink* sink) override {
-    const int64_t cell_items = values_.cell_items();
+    const int64_t cell_items = values_->cell_items();
     const size_t num_bytes = static_cast<size_t>(run.size * cell_items) * sizeof(Out);
     // The sink holds only items of this type, so all are aligned.
     auto* out = reinterpret_cast<Out*>(sink->Extend(num_bytes));
-    if (run.validity == nullptr) return values_.reader().Read(out, run.size);
+    if (run.validity == nullptr) return values_->reader().Read(out, run.size);
     Out* dense = scratch->dense.ReserveItems<Out>(run.num_valid * cell_items +
                                                   kernels::kExpandReadableItems<Out>);
-    values_.reader().Read(dense, run.num_valid);
+    values_->reader().Read(dense, run.num_valid);
     const auto fill = static_cast<Out>(run.fill_bits);
     if (cell_items > 1) {
       kernels::ExpandCells(dense, run.validity, run.size, cell_items, fill, out);
@@ -62,7 +61,7 @@ class NumberAppender : public ItemAppender {
   }
 
  private:
-  LeafValues<Out> values_;
+  const std::unique_ptr<PageValues<Out>> values_;
   const kernels::ExpandFunction<Out> expand_ =
       kernels::ChooseExpand<Out>(kernels::Stores::kCached);
 };

@@ -8,6 +8,7 @@
 #include "columns/values/encoded_reader.h"
 #include "columns/values/file_values.h"
 #include "columns/values/fixed_bytes_dictionary.h"
+#include "kernels/item_types.h"
 
 namespace torchparquet {
 namespace {
@@ -16,8 +17,9 @@ template <typename Out>
 class FixedSizeValues : public PageValues<Out> {
  public:
   FixedSizeValues(PhysicalType physical, const kernels::Conversion& conversion,
-                  ColumnBuffers* buffers)
-      : physical_(physical),
+                  int64_t cell_items, ColumnBuffers* buffers)
+      : PageValues<Out>(cell_items),
+        physical_(physical),
         conversion_(conversion),
         dictionary_(&buffers->dictionary),
         fixed_bytes_dictionary_(&buffers->dictionary, &buffers->indices) {}
@@ -31,8 +33,8 @@ class FixedSizeValues : public PageValues<Out> {
     // Values of different lengths have at least four bytes each.
     const int64_t min_bytes = is_binary() ? 4 : conversion_.stored_bytes();
     if (header.num_values * min_bytes > static_cast<int64_t>(bytes.size())) {
-      throw CorruptFile("dictionary page is too short for its " +
-                        std::to_string(header.num_values) + " values");
+      throw CorruptFile("dictionary page is too short for its ", header.num_values,
+                        " values");
     }
     if (is_cell()) {
       fixed_bytes_dictionary_.Assign(bytes.data(), header.num_values,
@@ -54,8 +56,8 @@ class FixedSizeValues : public PageValues<Out> {
   }
 
   // A page of nulls may have no bytes, not even the header of an encoding.
-  std::unique_ptr<ValueReader<Out>> Open(const PageHeader& header,
-                                         const ValueBytes& values) override {
+  std::unique_ptr<ValueReader<Out>> OpenPage(const PageHeader& header,
+                                             const ValueBytes& values) override {
     const int encoding = header.encoding;
     if (values.file() != nullptr) {
       return std::make_unique<FilePlainReader<Out>>(values, conversion_);
@@ -102,8 +104,8 @@ class FixedSizeValues : public PageValues<Out> {
                                                    int64_t num_values,
                                                    int encoding) const {
     if (!is_binary() && physical_ != PhysicalType::kFixedBytes) {
-      throw CorruptFile("values of the column's type cannot have encoding number " +
-                        std::to_string(encoding));
+      throw CorruptFile("values of the column's type cannot have encoding number ",
+                        encoding);
     }
     auto values = OpenByteArrayReader(encoding, bytes, num_values);
     return std::make_unique<ConvertingReader<Out>>(
@@ -132,25 +134,24 @@ void CheckDictionaryHeader(const PageHeader& header, bool has_dictionary) {
   if (has_dictionary) throw CorruptFile("column chunk has more than one dictionary");
   if (header.encoding != Encoding::kPlain &&
       header.encoding != Encoding::kPlainDictionary) {
-    throw CorruptFile("dictionary page is not PLAIN but has encoding number " +
-                      std::to_string(header.encoding));
+    throw CorruptFile("dictionary page is not PLAIN but has encoding number ",
+                      header.encoding);
   }
 }
 
 template <typename Out>
 std::unique_ptr<PageValues<Out>> MakePageValues(PhysicalType physical,
                                                 const kernels::Conversion& conversion,
+                                                int64_t cell_items,
                                                 ColumnBuffers* buffers) {
-  return std::make_unique<FixedSizeValues<Out>>(physical, conversion, buffers);
+  return std::make_unique<FixedSizeValues<Out>>(physical, conversion, cell_items,
+                                                buffers);
 }
 
 #define TORCHPARQUET_INSTANTIATE(Out)                       \
   template std::unique_ptr<PageValues<Out>> MakePageValues( \
-      PhysicalType, const kernels::Conversion&, ColumnBuffers*)
-TORCHPARQUET_INSTANTIATE(uint8_t);
-TORCHPARQUET_INSTANTIATE(uint16_t);
-TORCHPARQUET_INSTANTIATE(uint32_t);
-TORCHPARQUET_INSTANTIATE(uint64_t);
+      PhysicalType, const kernels::Conversion&, int64_t, ColumnBuffers*);
+TORCHPARQUET_FOR_ITEM_TYPES(TORCHPARQUET_INSTANTIATE)
 #undef TORCHPARQUET_INSTANTIATE
 
 }  // namespace torchparquet

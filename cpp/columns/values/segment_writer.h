@@ -13,7 +13,6 @@
 #include "kernels/levels/level_reader.h"
 #include "kernels/streaming_stores.h"
 #include "kernels/values/expand.h"
-#include "kernels/values/placement.h"
 #include "pages/decode_scratch.h"
 
 namespace torchparquet {

@@ -76,9 +76,7 @@ class PlainReader : public ValueReader<T> {
  private:
   const uint8_t* Take(int64_t num_values) {
     const auto num_bytes = static_cast<size_t>(num_values * conversion_.stored_bytes());
-    if (num_bytes > bytes_.size()) {
-      throw TooFewValues();
-    }
+    if (num_bytes > bytes_.size()) throw TooFewValues();
     const uint8_t* data = bytes_.data();
     bytes_ = bytes_.subspan(num_bytes);
     return data;

@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "bridge/format.h"
 #include "columns/values/byte_array_values.h"
+#include "kernels/item_types.h"
 
 namespace torchparquet {
 namespace {
@@ -61,7 +62,8 @@ class CodeValues : public PageValues<Out> {
  public:
   CodeValues(std::shared_ptr<const Vocabulary> vocabulary, int64_t max_bytes,
              ColumnBuffers* buffers)
-      : vocabulary_(std::move(vocabulary)),
+      : PageValues<Out>(/*cell_items=*/1),
+        vocabulary_(std::move(vocabulary)),
         max_bytes_(max_bytes),
         strings_(buffers),
         codes_(&buffers->codes) {}
@@ -75,8 +77,8 @@ class CodeValues : public PageValues<Out> {
     }
   }
 
-  std::unique_ptr<ValueReader<Out>> Open(const PageHeader& header,
-                                         const ValueBytes& values) override {
+  std::unique_ptr<ValueReader<Out>> OpenPage(const PageHeader& header,
+                                             const ValueBytes& values) override {
     const bool has_indices = header.encoding == Encoding::kRleDictionary ||
                              header.encoding == Encoding::kPlainDictionary;
     if (has_indices && !values.bytes().empty()) {
@@ -100,7 +102,7 @@ Vocabulary::Vocabulary(std::vector<std::string> words, int64_t unknown_code)
   codes_.reserve(words_.size());
   for (size_t i = 0; i < words_.size(); ++i) {
     if (!codes_.emplace(words_[i], static_cast<int64_t>(i)).second) {
-      throw InvalidArgument("a vocabulary must not repeat a word: " +
+      throw InvalidArgument("a vocabulary must not repeat a word: ",
                             Printable(words_[i]));
     }
   }
@@ -115,11 +117,8 @@ std::unique_ptr<PageValues<Out>> MakeCodeValues(
 
 #define TORCHPARQUET_INSTANTIATE(Out)                       \
   template std::unique_ptr<PageValues<Out>> MakeCodeValues( \
-      std::shared_ptr<const Vocabulary>, int64_t, ColumnBuffers*)
-TORCHPARQUET_INSTANTIATE(uint8_t);
-TORCHPARQUET_INSTANTIATE(uint16_t);
-TORCHPARQUET_INSTANTIATE(uint32_t);
-TORCHPARQUET_INSTANTIATE(uint64_t);
+      std::shared_ptr<const Vocabulary>, int64_t, ColumnBuffers*);
+TORCHPARQUET_FOR_ITEM_TYPES(TORCHPARQUET_INSTANTIATE)
 #undef TORCHPARQUET_INSTANTIATE
 
 }  // namespace torchparquet

@@ -56,52 +56,33 @@ struct PlaceTable {
   Word operator[](size_t number) const { return LoadWord(rows[number].data()); }
 };
 
-// For a period from 1 to 16: the first bytes of a word, again and again.
-inline constexpr PlaceTable kRepeatFirst = [] {
+template <typename PlaceOf>
+constexpr PlaceTable MakePlaces(PlaceOf place_of) {
   PlaceTable table;
-  for (size_t period = 1; period <= kWordBytes; ++period) {
+  for (size_t number = 0; number <= kWordBytes; ++number) {
     for (size_t i = 0; i < kWordBytes; ++i) {
-      table.rows[period][i] = static_cast<uint8_t>(i % period);
+      table.rows[number][i] = static_cast<uint8_t>(place_of(number, i));
     }
   }
   return table;
-}();
+}
 
+// For a period from 1 to 16: the first bytes of a word, again and again.
+inline constexpr PlaceTable kRepeatFirst =
+    MakePlaces([](size_t period, size_t i) { return period == 0 ? 0 : i % period; });
 // For a period from 1 to 16: the last bytes of a word, again and again.
-inline constexpr PlaceTable kRepeatLast = [] {
-  PlaceTable table;
-  for (size_t period = 1; period <= kWordBytes; ++period) {
-    for (size_t i = 0; i < kWordBytes; ++i) {
-      table.rows[period][i] = static_cast<uint8_t>(kWordBytes - period + i % period);
-    }
-  }
-  return table;
-}();
+inline constexpr PlaceTable kRepeatLast = MakePlaces([](size_t period, size_t i) {
+  return period == 0 ? 0 : kWordBytes - period + i % period;
+});
 
 // Two tables for Append: each byte of the result is one of the first word, or of the
 // second.
-inline constexpr uint8_t kNoPlace = 0x80;
-inline constexpr PlaceTable kAppendFirst = [] {
-  PlaceTable table;
-  for (size_t count = 0; count <= kWordBytes; ++count) {
-    for (size_t i = 0; i < kWordBytes; ++i) {
-      const size_t place = i + count;
-      table.rows[count][i] = place < kWordBytes ? static_cast<uint8_t>(place) : kNoPlace;
-    }
-  }
-  return table;
-}();
-inline constexpr PlaceTable kAppendSecond = [] {
-  PlaceTable table;
-  for (size_t count = 0; count <= kWordBytes; ++count) {
-    for (size_t i = 0; i < kWordBytes; ++i) {
-      const size_t place = i + count;
-      table.rows[count][i] =
-          place < kWordBytes ? kNoPlace : static_cast<uint8_t>(place - kWordBytes);
-    }
-  }
-  return table;
-}();
+inline constexpr size_t kNoPlace = 0x80;
+inline constexpr PlaceTable kAppendFirst = MakePlaces(
+    [](size_t count, size_t i) { return i + count < kWordBytes ? i + count : kNoPlace; });
+inline constexpr PlaceTable kAppendSecond = MakePlaces([](size_t count, size_t i) {
+  return i + count < kWordBytes ? kNoPlace : i + count - kWordBytes;
+});
 
 // Returns the last word of `last` followed by the first `count` bytes of `more`.
 inline Word Append(const Word& last, const Word& more, size_t count) {

@@ -38,8 +38,7 @@ uint64_t TakeZigZag(std::span<const uint8_t>* bytes) {
 int64_t TakeFigure(std::span<const uint8_t>* bytes, const char* name) {
   const uint64_t figure = TakeVarint(bytes);
   if (figure > std::numeric_limits<int32_t>::max()) {
-    throw CorruptFile(std::string(name) +
-                      " of delta-encoded values is too large: " + std::to_string(figure));
+    throw CorruptFile(name, " of delta-encoded values is too large: ", figure);
   }
   return static_cast<int64_t>(figure);
 }
@@ -54,22 +53,22 @@ DeltaBinaryPackedReader<T>::DeltaBinaryPackedReader(std::span<const uint8_t> byt
   num_values_ = TakeFigure(&bytes_, "number of values");
   const uint64_t first = TakeZigZag(&bytes_);
   if (block_values == 0 || block_values % 128 != 0) {
-    throw CorruptFile("block size of delta-encoded values must be a multiple of 128: " +
-                      std::to_string(block_values));
+    throw CorruptFile("block size of delta-encoded values must be a multiple of 128: ",
+                      block_values);
   }
   if (num_miniblocks_ == 0 || block_values % num_miniblocks_ != 0 ||
       block_values / num_miniblocks_ % 32 != 0) {
     throw CorruptFile(
-        "miniblocks of delta-encoded values must hold a multiple of 32 values: " +
-        std::to_string(num_miniblocks_) + " of " + std::to_string(block_values));
+        "miniblocks of delta-encoded values must hold a multiple of 32 values: ",
+        num_miniblocks_, " of ", block_values);
   }
   miniblock_values_ = block_values / num_miniblocks_;
   last_ = static_cast<T>(first);
   // Unsigned numbers of 32 bits are sign-extended by some writers and not by others.
   const auto widened = static_cast<int64_t>(static_cast<std::make_signed_t<T>>(last_));
   if (static_cast<uint64_t>(widened) != first && last_ != first) {
-    throw CorruptFile("first of delta-encoded values does not fit " +
-                      std::to_string(8 * sizeof(T)) + " bits");
+    throw CorruptFile("first of delta-encoded values does not fit ", 8 * sizeof(T),
+                      " bits");
   }
   values_left_ = num_values_;
   if (num_values_ == 0) return;
@@ -79,9 +78,8 @@ DeltaBinaryPackedReader<T>::DeltaBinaryPackedReader(std::span<const uint8_t> byt
   // Every block has at least one byte of minimum and one per width.
   const int64_t num_blocks = CeilDivide(deltas_left_, block_values);
   if (num_blocks * (1 + num_miniblocks_) > static_cast<int64_t>(bytes_.size())) {
-    throw CorruptFile(
-        "delta-encoded values are cut short: " + std::to_string(num_values_) +
-        " values in " + std::to_string(bytes.size()) + " bytes");
+    throw CorruptFile("delta-encoded values are cut short: ", num_values_, " values in ",
+                      bytes.size(), " bytes");
   }
 }
 
@@ -107,8 +105,8 @@ void DeltaBinaryPackedReader<T>::NextMiniblock() {
   widths_ = widths_.subspan(1);
   // Writers that do not wrap deltas use more bits than T has.
   if (width_ > kMaxDeltaWidth) {
-    throw CorruptFile("bit width of delta-encoded values must be at most " +
-                      std::to_string(kMaxDeltaWidth) + ": " + std::to_string(width_));
+    throw CorruptFile("bit width of delta-encoded values must be at most ",
+                      kMaxDeltaWidth, ": ", width_);
   }
   packed_left_ = std::min(deltas_left_, miniblock_values_);
   const auto available = static_cast<int64_t>(bytes_.size());
@@ -123,9 +121,7 @@ void DeltaBinaryPackedReader<T>::NextMiniblock() {
 
 template <typename T>
 void DeltaBinaryPackedReader<T>::Read(T* out, int64_t num_values) {
-  if (num_values > values_left_) {
-    throw TooFewValues();
-  }
+  if (num_values > values_left_) throw TooFewValues();
   values_left_ -= num_values;
   T* const end = out + num_values;
   out = TakeHeld(out, num_values);
@@ -143,9 +139,7 @@ void DeltaBinaryPackedReader<T>::Read(T* out, int64_t num_values) {
 
 template <typename T>
 void DeltaBinaryPackedReader<T>::Skip(int64_t num_values) {
-  if (num_values > values_left_) {
-    throw TooFewValues();
-  }
+  if (num_values > values_left_) throw TooFewValues();
   std::array<T, 256> block;
   while (num_values > 0) {
     const int64_t count = std::min<int64_t>(num_values, block.size());

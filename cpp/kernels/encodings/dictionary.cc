@@ -15,8 +15,8 @@ namespace {
 constexpr const char* kTooFew = "page holds fewer values than its header says";
 
 Error IndexBeyondDictionary(int64_t num_values) {
-  return CorruptFile("dictionary index is beyond the dictionary of " +
-                     std::to_string(num_values) + " values");
+  return CorruptFile("dictionary index is beyond the dictionary of ", num_values,
+                     " values");
 }
 
 }  // namespace
@@ -123,9 +123,7 @@ int64_t DictionaryReader<T>::ReadWithinGroup(const RunPart& part, T* out) const 
   const auto start = static_cast<size_t>(part.begin / kGroupValues * width);
   const size_t num_bytes =
       std::min<size_t>(static_cast<size_t>(width), part.run.bytes.size() - start);
-  if (num_bytes > 0) {
-    std::memcpy(padded.data(), part.run.bytes.data() + start, num_bytes);
-  }
+  if (num_bytes > 0) std::memcpy(padded.data(), part.run.bytes.data() + start, num_bytes);
   std::array<uint32_t, kGroupValues> indices;
   UnpackGroup(padded.data(), width, indices.data());
   const int64_t first = part.begin % kGroupValues;
@@ -160,13 +158,10 @@ int64_t DictionaryReader<T>::ReadWholeGroups(const RunPart& part, Stores stores,
   return num_groups * kGroupValues;
 }
 
-template class Dictionary<uint8_t>;
-template class Dictionary<uint16_t>;
-template class Dictionary<uint32_t>;
-template class Dictionary<uint64_t>;
-template class DictionaryReader<uint8_t>;
-template class DictionaryReader<uint16_t>;
-template class DictionaryReader<uint32_t>;
-template class DictionaryReader<uint64_t>;
+#define TORCHPARQUET_INSTANTIATE(T) \
+  template class Dictionary<T>;     \
+  template class DictionaryReader<T>;
+TORCHPARQUET_FOR_ITEM_TYPES(TORCHPARQUET_INSTANTIATE)
+#undef TORCHPARQUET_INSTANTIATE
 
 }  // namespace torchparquet::kernels

@@ -5,6 +5,7 @@
 
 #include "base/scratch_buffer.h"
 #include "kernels/encodings/dictionary_groups.h"
+#include "kernels/item_types.h"
 #include "kernels/levels/rle_bit_packed.h"
 #include "kernels/levels/selected.h"
 
@@ -68,13 +69,10 @@ class DictionaryReader {
   DecodeGroupsFunction<T> decode_streaming_;  // or null
 };
 
-extern template class Dictionary<uint8_t>;
-extern template class Dictionary<uint16_t>;
-extern template class Dictionary<uint32_t>;
-extern template class Dictionary<uint64_t>;
-extern template class DictionaryReader<uint8_t>;
-extern template class DictionaryReader<uint16_t>;
-extern template class DictionaryReader<uint32_t>;
-extern template class DictionaryReader<uint64_t>;
+#define TORCHPARQUET_DECLARE(T)        \
+  extern template class Dictionary<T>; \
+  extern template class DictionaryReader<T>;
+TORCHPARQUET_FOR_ITEM_TYPES(TORCHPARQUET_DECLARE)
+#undef TORCHPARQUET_DECLARE
 
 }  // namespace torchparquet::kernels

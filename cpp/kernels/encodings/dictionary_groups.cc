@@ -5,6 +5,7 @@
 
 #include "kernels/bit_unpack.h"
 #include "kernels/instructions.h"
+#include "kernels/item_types.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -198,11 +199,8 @@ DecodeGroupsFunction<T> ChooseDecodeGroups(int width) {
   template DecodeGroupsFunction<T> ChooseDecodeGroups<T>(int);          \
   template DecodeGroupsFunction<T> ChooseDecodeGroupsStreaming<T>(int); \
   template DecodeGroupsFunction<T> PlainDecodeGroups<T>(int);           \
-  template DecodeGroupsFunction<T> Avx2DecodeGroups<T>(int)
-TORCHPARQUET_INSTANTIATE(uint8_t);
-TORCHPARQUET_INSTANTIATE(uint16_t);
-TORCHPARQUET_INSTANTIATE(uint32_t);
-TORCHPARQUET_INSTANTIATE(uint64_t);
+  template DecodeGroupsFunction<T> Avx2DecodeGroups<T>(int);
+TORCHPARQUET_FOR_ITEM_TYPES(TORCHPARQUET_INSTANTIATE)
 #undef TORCHPARQUET_INSTANTIATE
 
 }  // namespace torchparquet::kernels

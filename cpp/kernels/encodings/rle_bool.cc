@@ -19,9 +19,8 @@ std::span<const uint8_t> TakeRuns(std::span<const uint8_t> bytes) {
   }
   bytes = bytes.subspan(sizeof(num_bytes));
   if (num_bytes > bytes.size()) {
-    throw CorruptFile(
-        "run-length encoded booleans are cut short: " + std::to_string(bytes.size()) +
-        " of " + std::to_string(num_bytes) + " bytes");
+    throw CorruptFile("run-length encoded booleans are cut short: ", bytes.size(), " of ",
+                      num_bytes, " bytes");
   }
   return bytes.first(num_bytes);
 }
@@ -36,7 +35,7 @@ void RleBoolReader::Take(int64_t num_values, Use use) {
   constexpr const char* kTooFew = "page holds fewer values than its header says";
   runs_.Take(num_values, kTooFew, [&](const RunPart& part) {
     if (!part.run.packed && part.run.value > 1) {
-      throw CorruptFile("boolean must be 0 or 1: " + std::to_string(part.run.value));
+      throw CorruptFile("boolean must be 0 or 1: ", part.run.value);
     }
     use(part);
   });

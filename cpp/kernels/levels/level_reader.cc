@@ -49,14 +49,13 @@ LevelReader::LevelReader(std::span<const uint8_t> runs, int max_level)
       max_level_(static_cast<uint32_t>(max_level)) {
   if (max_level < 1 || max_level > 255) {
     throw Error(ErrorKind::kNotSupported,
-                "column is nested too deeply: " + std::to_string(max_level) + " levels");
+                Text("column is nested too deeply: ", max_level, " levels"));
   }
 }
 
 void LevelReader::CheckLevel(uint32_t level) const {
   if (level <= max_level_) return;
-  throw CorruptFile("level must be at most " + std::to_string(max_level_) + ": " +
-                    std::to_string(level));
+  throw CorruptFile("level must be at most ", max_level_, ": ", level);
 }
 
 int64_t LevelReader::RunOf(int level) {

@@ -9,7 +9,7 @@ namespace torchparquet::kernels {
 RleBitPackedReader::RleBitPackedReader(std::span<const uint8_t> bytes, int bit_width)
     : bytes_(bytes), bit_width_(bit_width) {
   if (bit_width < 0 || bit_width > 32) {
-    throw CorruptFile("bit width must be 0 to 32: " + std::to_string(bit_width));
+    throw CorruptFile("bit width must be 0 to 32: ", bit_width);
   }
 }
 

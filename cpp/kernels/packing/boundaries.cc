@@ -49,9 +49,8 @@ void WriteDocuments(const TokenMarks& tokens, int32_t* document, int32_t* positi
 
 std::vector<int32_t> CumulativeLengths(const TokenMarks& tokens) {
   if (std::ssize(tokens.marks) > std::numeric_limits<int32_t>::max()) {
-    throw InvalidArgument(
-        "a batch has too many tokens for cumulative lengths of int32: " +
-        std::to_string(tokens.marks.size()));
+    throw InvalidArgument("a batch has too many tokens for cumulative lengths of int32: ",
+                          tokens.marks.size());
   }
   std::vector<int32_t> lengths;
   for (size_t first = 0; first < tokens.marks.size();) {

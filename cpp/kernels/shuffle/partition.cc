@@ -1,16 +1,45 @@
 #include "kernels/shuffle/partition.h"
 
-#include <algorithm>
-#include <array>
-#include <cstring>
-
-#include "kernels/streaming_stores.h"
-
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "kernels/item_types.h"
+#include "kernels/streaming_stores.h"
+
 namespace torchparquet::kernels {
+namespace {
+
+uint8_t* PlaceOf(uint32_t slot, const SlotMap& map) {
+  const uint32_t row = slot & ((uint32_t{1} << map.row_bits) - 1);
+  // No check: slots come from the reader, not from files.
+  return map.batches[slot >> map.row_bits] + row * map.row_bytes;
+}
+
+}  // namespace
+
+void ScatterCells(const uint8_t* strip, int64_t cell_bytes,
+                  std::span<const uint32_t> slots, const SlotMap& map) {
+  for (const uint32_t slot : slots) {
+    if (slot != kNoSlot) {
+      std::memcpy(PlaceOf(slot, map), strip, static_cast<size_t>(cell_bytes));
+    }
+    strip += cell_bytes;
+  }
+}
+
+void GatherCells(const uint8_t* cells, int64_t cell_bytes, std::span<const uint32_t> rows,
+                 int64_t row_bytes, uint8_t* out) {
+  for (const uint32_t row : rows) {
+    std::memcpy(out, cells + row * cell_bytes, static_cast<size_t>(cell_bytes));
+    out += row_bytes;
+  }
+}
+
 namespace {
 
 // Loads items that lie apart, eight or as many as 16 bytes hold, into registers. Items
@@ -235,26 +264,13 @@ void GatherItems(const T* items, std::span<const uint32_t> order, int64_t stride
   Gather(items, order, none, [](T item) { return item; }, stride, out);
 }
 
-template void Partition(const uint8_t*, std::span<const uint32_t>, uint8_t*);
-template void Partition(const uint16_t*, std::span<const uint32_t>, uint16_t*);
-template void Partition(const uint32_t*, std::span<const uint32_t>, uint32_t*);
-template void Partition(const uint64_t*, std::span<const uint32_t>, uint64_t*);
-template void Partition(const uint8_t*, const StripOrder&, uint8_t*);
-template void Partition(const uint16_t*, const StripOrder&, uint16_t*);
-template void Partition(const uint32_t*, const StripOrder&, uint32_t*);
-template void Partition(const uint64_t*, const StripOrder&, uint64_t*);
-template void GatherBucket(const uint8_t*, std::span<const uint16_t>, const uint8_t*,
-                           int64_t, uint8_t*);
-template void GatherBucket(const uint16_t*, std::span<const uint16_t>, const uint16_t*,
-                           int64_t, uint8_t*);
-template void GatherBucket(const uint32_t*, std::span<const uint16_t>, const uint32_t*,
-                           int64_t, uint8_t*);
-template void GatherBucket(const uint64_t*, std::span<const uint16_t>, const uint64_t*,
-                           int64_t, uint8_t*);
-
-template void GatherItems(const uint8_t*, std::span<const uint32_t>, int64_t, uint8_t*);
-template void GatherItems(const uint16_t*, std::span<const uint32_t>, int64_t, uint8_t*);
-template void GatherItems(const uint32_t*, std::span<const uint32_t>, int64_t, uint8_t*);
-template void GatherItems(const uint64_t*, std::span<const uint32_t>, int64_t, uint8_t*);
+#define TORCHPARQUET_INSTANTIATE(T)                                                  \
+  template void Partition(const T*, std::span<const uint32_t>, T*);                  \
+  template void Partition(const T*, const StripOrder&, T*);                          \
+  template void GatherBucket(const T*, std::span<const uint16_t>, const T*, int64_t, \
+                             uint8_t*);                                              \
+  template void GatherItems(const T*, std::span<const uint32_t>, int64_t, uint8_t*);
+TORCHPARQUET_FOR_ITEM_TYPES(TORCHPARQUET_INSTANTIATE)
+#undef TORCHPARQUET_INSTANTIATE
 
 }  // namespace torchparquet::kernels

@@ -73,8 +73,7 @@ void Shuffle(uint64_t words, int64_t size, uint16_t* out) {
 PermutationShape::PermutationShape(int64_t n) : num_rows_(n) {
   if (n < 1 || n > kMostRows) {
     throw InvalidArgument(
-        "a shuffle window must have at least one row and at most 2^31: " +
-        std::to_string(n));
+        "a shuffle window must have at least one row and at most 2^31: ", n);
   }
   const auto bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(n - 1)));
   const int buckets_bits = std::clamp(bits - kBucketBits, 0,

@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -119,8 +120,8 @@ void ConvertInteger(const StoredType&, const uint8_t* in, int64_t num_values,
     Store(Cast<Out>(value), i, out);
   }
   if (illegal) {
-    throw CorruptFile("stored value does not fit the column's type of " +
-                      std::to_string(8 * sizeof(Logical)) + " bits");
+    throw CorruptFile("stored value does not fit the column's type of ",
+                      8 * sizeof(Logical), " bits");
   }
   for (int64_t i = 0; unfit && i < num_values; ++i) {
     const auto value = static_cast<Logical>(load(i));
@@ -170,11 +171,12 @@ void ConvertInt96(const StoredType&, const uint8_t* in, int64_t num_values,
     const Int128 nanoseconds = Int96Nanoseconds(in + 12 * i);
     if constexpr (!kIsFloat<Out>) {
       if (nanoseconds != static_cast<int64_t>(nanoseconds)) {
-        throw Error(ErrorKind::kCast,
-                    "timestamp does not fit int64 nanoseconds since 1970; read the "
-                    "column with Column(..., unit=\"us\") or dtype=\"float64\": Julian "
-                    "day " +
-                        std::to_string(Load<int32_t>(in + 12 * i + 8)))
+        throw Error(
+            ErrorKind::kCast,
+            Text("timestamp does not fit int64 nanoseconds since 1970; read the "
+                 "column with Column(..., unit=\"us\") or dtype=\"float64\": Julian "
+                 "day ",
+                 Load<int32_t>(in + 12 * i + 8)))
             .WithValue(i);
       }
     }
@@ -299,38 +301,24 @@ struct Entry {
   Function in_unit = nullptr;  // of times, in another unit
 };
 
-template <typename Physical, typename Logical, typename Out>
-constexpr Entry IntegerEntryOf() {
+// How Stored::kInt8 and the forms after it are stored, and the type that bounds them.
+using Integers = std::tuple<std::pair<int32_t, int8_t>, std::pair<int32_t, uint8_t>,
+                            std::pair<int32_t, int16_t>, std::pair<int32_t, uint16_t>,
+                            std::pair<int32_t, int32_t>, std::pair<uint32_t, uint32_t>,
+                            std::pair<int64_t, int64_t>, std::pair<uint64_t, uint64_t>>;
+
+template <Stored kStored, typename Out>
+constexpr Entry IntegerEntry() {
+  constexpr int kNumber = static_cast<int>(kStored) - static_cast<int>(Stored::kInt8);
+  using Types = std::tuple_element_t<kNumber, Integers>;
+  using Physical = typename Types::first_type;
+  using Logical = typename Types::second_type;
   using Limits = std::numeric_limits<Logical>;
   constexpr bool kIsWhole = sizeof(Physical) == sizeof(Logical);
   return {
       .function = &ConvertInteger<Physical, Logical, Out>,
       .is_copy = kIsWhole && std::is_same_v<Logical, Out>,
       .may_refuse = !kIsWhole || !Fits<Out>(Limits::min()) || !Fits<Out>(Limits::max())};
-}
-
-template <Stored kStored, typename Out>
-constexpr Entry IntegerEntry() {
-  switch (kStored) {
-    case Stored::kInt8:
-      return IntegerEntryOf<int32_t, int8_t, Out>();
-    case Stored::kUInt8:
-      return IntegerEntryOf<int32_t, uint8_t, Out>();
-    case Stored::kInt16:
-      return IntegerEntryOf<int32_t, int16_t, Out>();
-    case Stored::kUInt16:
-      return IntegerEntryOf<int32_t, uint16_t, Out>();
-    case Stored::kInt32:
-      return IntegerEntryOf<int32_t, int32_t, Out>();
-    case Stored::kUInt32:
-      return IntegerEntryOf<uint32_t, uint32_t, Out>();
-    case Stored::kInt64:
-      return IntegerEntryOf<int64_t, int64_t, Out>();
-    case Stored::kUInt64:
-      return IntegerEntryOf<uint64_t, uint64_t, Out>();
-    default:
-      return {};
-  }
 }
 
 template <Stored kStored, typename Out>

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/item_types.h"
+
 namespace torchparquet::kernels {
 
 // The meaning of a stored value, which decides how its bytes are read.
@@ -64,21 +66,6 @@ inline constexpr int kNumDtypes = 13;
 std::string_view DtypeName(Dtype dtype);  // torch's
 int64_t DtypeBytes(Dtype dtype);
 std::optional<Dtype> DtypeOfName(std::string_view name);
-
-// Calls `make` with a number of the bit pattern's type of items of that size.
-template <typename Make>
-auto ForItemBytes(int64_t item_bytes, Make make) {
-  switch (item_bytes) {
-    case 1:
-      return make(uint8_t{});
-    case 2:
-      return make(uint16_t{});
-    case 4:
-      return make(uint32_t{});
-    default:
-      return make(uint64_t{});
-  }
-}
 
 class Transform;
 

@@ -7,6 +7,7 @@
 
 #include "kernels/bit_unpack.h"
 #include "kernels/instructions.h"
+#include "kernels/item_types.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -145,11 +146,8 @@ void ExpandCells(const T* dense, const uint8_t* validity, int64_t num_rows,
 #define TORCHPARQUET_INSTANTIATE(T)                                       \
   template ExpandFunction<T> ChooseExpand<T>(Stores);                     \
   template void PlainExpand<T>(const T*, const uint8_t*, int64_t, T, T*); \
-  template void ExpandCells<T>(const T*, const uint8_t*, int64_t, int64_t, T, T*)
-TORCHPARQUET_INSTANTIATE(uint8_t);
-TORCHPARQUET_INSTANTIATE(uint16_t);
-TORCHPARQUET_INSTANTIATE(uint32_t);
-TORCHPARQUET_INSTANTIATE(uint64_t);
+  template void ExpandCells<T>(const T*, const uint8_t*, int64_t, int64_t, T, T*);
+TORCHPARQUET_FOR_ITEM_TYPES(TORCHPARQUET_INSTANTIATE)
 #undef TORCHPARQUET_INSTANTIATE
 
 }  // namespace torchparquet::kernels

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/instructions.h"
+#include "kernels/item_types.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -125,13 +126,10 @@ SelectFunction<T> ChooseSelect() {
   return &PlainSelect<T>;
 }
 
-template SelectFunction<uint8_t> ChooseSelect();
-template SelectFunction<uint16_t> ChooseSelect();
-template SelectFunction<uint32_t> ChooseSelect();
-template SelectFunction<uint64_t> ChooseSelect();
-template int64_t PlainSelect(const uint8_t*, const uint64_t*, int64_t, uint8_t*);
-template int64_t PlainSelect(const uint16_t*, const uint64_t*, int64_t, uint16_t*);
-template int64_t PlainSelect(const uint32_t*, const uint64_t*, int64_t, uint32_t*);
-template int64_t PlainSelect(const uint64_t*, const uint64_t*, int64_t, uint64_t*);
+#define TORCHPARQUET_INSTANTIATE(T)          \
+  template SelectFunction<T> ChooseSelect(); \
+  template int64_t PlainSelect(const T*, const uint64_t*, int64_t, T*);
+TORCHPARQUET_FOR_ITEM_TYPES(TORCHPARQUET_INSTANTIATE)
+#undef TORCHPARQUET_INSTANTIATE
 
 }  // namespace torchparquet::kernels

@@ -11,8 +11,7 @@ namespace {
 
 int64_t FirstPosition(int64_t num_positions, int64_t rank, int64_t world_size) {
   if (num_positions < 0) {
-    throw InvalidArgument("num_positions must be at least 0: " +
-                          std::to_string(num_positions));
+    throw InvalidArgument("num_positions must be at least 0: ", num_positions);
   }
   CheckRank(rank, world_size);
   return std::min(rank, num_positions);
@@ -22,8 +21,8 @@ int64_t FirstPosition(int64_t num_positions, int64_t rank, int64_t world_size) {
 
 void CheckRank(int64_t rank, int64_t world_size) {
   if (world_size >= 1 && rank >= 0 && rank < world_size) return;
-  throw InvalidArgument("rank must be in [0, world_size): rank " + std::to_string(rank) +
-                        ", world_size " + std::to_string(world_size));
+  throw InvalidArgument("rank must be in [0, world_size): rank ", rank, ", world_size ",
+                        world_size);
 }
 
 void Claims::Add(int64_t position) {
@@ -74,9 +73,7 @@ std::optional<int64_t> ChunkCursor::Claim() {
     // The positions between are those of other ranks. The sum could overflow.
     const bool is_last = num_positions_ - place <= world_size_;
     const int64_t next = is_last ? num_positions_ : place + world_size_;
-    if (next_.compare_exchange_weak(place, next, std::memory_order_relaxed)) {
-      return place;
-    }
+    if (next_.compare_exchange_weak(place, next, std::memory_order_relaxed)) return place;
   }
   return std::nullopt;
 }

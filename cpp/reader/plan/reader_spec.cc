@@ -42,8 +42,8 @@ void CheckJaggedFields(const ReaderParts& spec) {
     const FieldSpec& field = spec.fields[i];
     if (field.num_offsets > 0 && num_columns[i] != field.num_jagged()) {
       throw InvalidArgument(
-          "a field of variable length needs one column for each of its width: " +
-          std::to_string(num_columns[i]));
+          "a field of variable length needs one column for each of its width: ",
+          num_columns[i]);
     }
     if (field.weighs < 0) continue;
     const auto values = static_cast<size_t>(field.weighs);
@@ -111,8 +111,8 @@ void CheckBatches(const ReaderParts& spec, int64_t num_rows) {
   int64_t sum = 0;
   for (const int64_t size : spec.batch_sizes) sum += size;
   if (has_sizes && sum != num_rows) {
-    throw InvalidArgument("batch_sizes are not the rows that are delivered: " +
-                          std::to_string(sum) + ", " + std::to_string(num_rows));
+    throw InvalidArgument("batch_sizes are not the rows that are delivered: ", sum, ", ",
+                          num_rows);
   }
 }
 
@@ -127,12 +127,9 @@ void CheckGeneratedField(const ReaderParts& spec, int64_t field, int64_t item_by
 }
 
 ReaderParts Checked(ReaderParts spec) {
-  if (spec.num_tasks() == 0) {
-    throw InvalidArgument("a reader needs at least one column");
-  }
+  if (spec.num_tasks() == 0) throw InvalidArgument("a reader needs at least one column");
   if (spec.num_threads < 1) {
-    throw InvalidArgument("num_threads must be at least 1: " +
-                          std::to_string(spec.num_threads));
+    throw InvalidArgument("num_threads must be at least 1: ", spec.num_threads);
   }
   for (ColumnSpec& column : spec.columns) {
     CheckField(spec, column.field, column.element);
@@ -155,7 +152,7 @@ ReaderParts Checked(ReaderParts spec) {
   }
   for (const ColumnSpec& column : spec.columns) {
     if (column.request.pack.has_value() != spec.rows_are_packed) {
-      throw InvalidArgument("either all columns are packed, or none: " +
+      throw InvalidArgument("either all columns are packed, or none: ",
                             column.request.path);
     }
   }

@@ -8,7 +8,6 @@
 #include "batches/layout.h"
 #include "columns/column_reader.h"
 #include "files/parquet_files.h"
-#include "files/stored_column.h"
 #include "reader/plan/selections.h"
 #include "reader/plan/share.h"
 

@@ -78,9 +78,7 @@ Selections::Selections(const Arrays& arrays) : arrays_(arrays) {
     fits = arrays.begin[i] <= arrays.begin[i + 1] &&
            arrays.form[i] <= static_cast<uint8_t>(Form::kBits);
   }
-  if (!fits) {
-    throw InvalidArgument("the arrays of selected rows contradict each other");
-  }
+  if (!fits) throw InvalidArgument("the arrays of selected rows contradict each other");
 }
 
 std::span<const uint64_t> Selections::WordsOf(size_t row_group) const {
@@ -102,8 +100,8 @@ std::shared_ptr<const RowSelection> Selections::Of(int64_t row_group) const {
   }
   if (made->num_rows() != num_rows(row_group)) {
     throw InvalidArgument(
-        "a row group has another number of selected rows than was planned: " +
-        std::to_string(made->num_rows()) + ", " + std::to_string(num_rows(row_group)));
+        "a row group has another number of selected rows than was planned: ",
+        made->num_rows(), ", ", num_rows(row_group));
   }
   return made;
 }

@@ -33,10 +33,8 @@ void CheckWindows(const Share& share, int64_t num_rows) {
     num_rows -= window.num_rows;
     const int64_t num_positions = window.num_positions();
     if (window.begin < 0 || window.begin > window.end || window.end > num_positions) {
-      throw InvalidArgument("a window has not the positions that it is to deliver: [" +
-                            std::to_string(window.begin) + ", " +
-                            std::to_string(window.end) + ") of " +
-                            std::to_string(num_positions));
+      throw InvalidArgument("a window has not the positions that it is to deliver: [",
+                            window.begin, ", ", window.end, ") of ", num_positions);
     }
     if ((window.order == nullptr) != (share.windows[0].order == nullptr)) {
       throw InvalidArgument("either all windows of a share have an order, or none");
@@ -89,7 +87,7 @@ Chunk RowGroups::ChunkOf(int64_t row_group, int64_t begin, int64_t num_rows,
 
 Chunk EpochOrder::At(int64_t position) const {
   if (position < 0 || position >= size()) {
-    throw InvalidArgument("a position is outside the order: " + std::to_string(position));
+    throw InvalidArgument("a position is outside the order: ", position);
   }
   const auto at = static_cast<size_t>(position);
   return row_groups->ChunkOf(row_group[at], begin[at], num_rows[at]);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/byte_range.h"
@@ -27,16 +28,40 @@ class CarriedFetches {
   };
 
   CarriedFetches() = default;
-  ~CarriedFetches();
+  ~CarriedFetches() {
+    for (const Carried& carried : all_.fetches) {
+      if (!carried.fetch->is_over()) fetcher_->Cancel(carried.fetch);
+    }
+  }
   CarriedFetches(const CarriedFetches&) = delete;
   CarriedFetches& operator=(const CarriedFetches&) = delete;
 
   // Begins a fetch.
-  void Begin(const std::shared_ptr<Fetcher>& fetcher, Carried carried);
-  void AddStep();
-  int64_t num_bytes() const;
+  void Begin(const std::shared_ptr<Fetcher>& fetcher, Carried carried) {
+    const std::shared_ptr<Fetch> fetch = carried.fetch;
+    {
+      const std::lock_guard lock(mutex_);
+      fetcher_ = fetcher;
+      all_.fetches.push_back(std::move(carried));
+      num_bytes_ += fetch->range().num_bytes;
+    }
+    fetcher->Start(fetch);
+  }
+  void AddStep() {
+    const std::lock_guard lock(mutex_);
+    ++all_.num_steps;
+  }
+  int64_t num_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return num_bytes_;
+  }
   // Hands all over; the caller cancels what it does not want. Nothing in a forked child.
-  All Take();
+  All Take() {
+    if (getpid() != owner_pid_) return {};
+    const std::lock_guard lock(mutex_);
+    num_bytes_ = 0;
+    return std::exchange(all_, {});
+  }
 
  private:
   const pid_t owner_pid_ = getpid();

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "columns/column_reader.h"
 #include "files/parquet_files.h"
 #include "files/row_selection.h"
-#include "files/stored_column.h"
 #include "reader/prefetch/fetch_plan.h"
 #include "remote/blocks/remote_blocks.h"
 

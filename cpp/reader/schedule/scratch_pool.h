@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "pages/decode_scratch.h"
@@ -22,12 +23,32 @@ struct KeptScratch {
 class ScratchPool {
  public:
   // Scratch of a thread: the last one returned, or fresh.
-  std::unique_ptr<DecodeScratch> TakeThread();
-  void ReturnThread(std::unique_ptr<DecodeScratch> scratch) noexcept;
+  std::unique_ptr<DecodeScratch> TakeThread() {
+    const std::lock_guard lock(mutex_);
+    if (threads_.empty()) {
+      // So that ReturnThread never allocates.
+      threads_.reserve(++num_made_);
+      return std::make_unique<DecodeScratch>();
+    }
+    std::unique_ptr<DecodeScratch> scratch = std::move(threads_.back());
+    threads_.pop_back();
+    return scratch;
+  }
+  void ReturnThread(std::unique_ptr<DecodeScratch> scratch) noexcept {
+    const std::lock_guard lock(mutex_);
+    threads_.push_back(std::move(scratch));
+  }
 
   // Memory of a reader: the last one returned, or fresh.
-  KeptScratch TakeKept();
-  void ReturnKept(KeptScratch kept);
+  KeptScratch TakeKept() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(kept_, {});
+  }
+  void ReturnKept(KeptScratch kept) {
+    const std::lock_guard lock(mutex_);
+    // The argument frees the replaced memory after the lock is released.
+    std::swap(kept_, kept);
+  }
 
  private:
   std::mutex mutex_;

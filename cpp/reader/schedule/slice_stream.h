@@ -8,7 +8,6 @@
 
 #include "reader/plan/share.h"
 #include "reader/schedule/slice_queue.h"
-#include "reader/schedule/slice_tasks.h"
 #include "reader/schedule/task_context.h"
 #include "reader/schedule/task_stream.h"
 
@@ -43,7 +42,6 @@ class SliceStream : public TaskStream {
   class Task;
 
   const TaskContext context_;
-  const SliceTaskRunner runner_;
   const std::vector<bool> is_jagged_;  // by task
   // By lane. References stay valid.
   std::deque<SliceWalk> walks_;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/item_types.h"
 #include "kernels/shuffle/partition.h"
-#include "kernels/shuffle/scatter.h"
 #include "kernels/streaming_stores.h"
 #include "kernels/values/conversion.h"
 

@@ -13,7 +13,6 @@
 #include "batches/layout.h"
 #include "kernels/shuffle/partition.h"
 #include "kernels/shuffle/permutation.h"
-#include "kernels/shuffle/scatter.h"
 #include "reader/plan/share.h"
 
 namespace torchparquet {

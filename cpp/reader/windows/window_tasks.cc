@@ -190,12 +190,11 @@ Error WindowTaskRunner::TooLarge() const {
     return field.num_offsets > 0 ? field.row_bytes : -1;
   };
   const auto most = std::ranges::max_element(spec.columns, {}, bytes_of);
-  return Error(
-      ErrorKind::kValuesTooLarge,
-      "strings and lists of rows that are shuffled together need more than max_memory; "
-      "take a smaller shuffle_window or a larger max_memory: " +
-          std::to_string(spec.max_memory_bytes) + " bytes",
-      {.column = most->request.path});
+  return Error(ErrorKind::kValuesTooLarge,
+               Text("strings and lists of rows that are shuffled together need more than "
+                    "max_memory; take a smaller shuffle_window or a larger max_memory: ",
+                    spec.max_memory_bytes, " bytes"),
+               {.column = most->request.path});
 }
 
 // The column that a task decodes or gathers.

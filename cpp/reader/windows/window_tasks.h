@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "kernels/shuffle/scatter.h"
+#include "kernels/shuffle/partition.h"
 #include "pages/decode_scratch.h"
 #include "reader/schedule/task_context.h"
 #include "reader/windows/open_window.h"

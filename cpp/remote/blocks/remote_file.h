@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "base/byte_range.h"
+#include "base/errors.h"
 #include "format/source.h"
 #include "remote/blocks/remote_blocks.h"
 #include "remote/transport/remote_object.h"
@@ -16,10 +19,17 @@ class RemoteFile : public Source {
  public:
   // Throws Error(kChanged) if the object is not of the size that `expected` says.
   RemoteFile(std::shared_ptr<const RemoteObject> object,
-             std::shared_ptr<RemoteBlocks> blocks, const FileIdentity& expected);
+             std::shared_ptr<RemoteBlocks> blocks, const FileIdentity& expected)
+      : Source(object->path), object_(std::move(object)), blocks_(std::move(blocks)) {
+    Identify({.num_bytes = object_->num_bytes}, expected);
+  }
 
-  void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override;
-  void LookAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override;
+  void ReadAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override {
+    Read({offset, num_bytes}, RemoteBlocks::Reading::kData, out);
+  }
+  void LookAt(int64_t offset, int64_t num_bytes, uint8_t* out) const override {
+    Read({offset, num_bytes}, RemoteBlocks::Reading::kMetadata, out);
+  }
   std::shared_ptr<const uint8_t> Borrow(const ByteRange& range) const override {
     return blocks_->Borrow(object_->number, range);
   }
@@ -34,8 +44,14 @@ class RemoteFile : public Source {
   }
 
  private:
-  void Read(int64_t offset, int64_t num_bytes, RemoteBlocks::Reading reading,
-            uint8_t* out) const;
+  void Read(const ByteRange& range, RemoteBlocks::Reading reading, uint8_t* out) const {
+    if (range.offset < 0 || range.num_bytes < 0 ||
+        range.num_bytes > num_bytes() - range.offset) {
+      throw CorruptFile("file ends before the ", range.num_bytes, " bytes at offset ",
+                        range.offset);
+    }
+    blocks_->Read(object_, range, out, reading);
+  }
 
   const std::shared_ptr<const RemoteObject> object_;
   const std::shared_ptr<RemoteBlocks> blocks_;

@@ -14,9 +14,8 @@ namespace {
 int64_t CheckedLimit(int64_t limit_bytes) {
   if (limit_bytes != BlockCache::kKeepsNothing &&
       limit_bytes < BlockCache::kMinLimitBytes) {
-    throw InvalidArgument("the limit of the cache must be " +
-                          std::to_string(BlockCache::kMinLimitBytes) +
-                          " bytes or more: " + std::to_string(limit_bytes));
+    throw InvalidArgument("the limit of the cache must be ", BlockCache::kMinLimitBytes,
+                          " bytes or more: ", limit_bytes);
   }
   return limit_bytes;
 }
@@ -88,9 +87,9 @@ void BlockCache::Write(const BlockKey& key, std::span<const uint8_t> bytes) {
   if (limit_bytes_ == kKeepsNothing) return;
   bool is_kept = false;
   if (BlockDiskBytes(key.range.num_bytes) > TargetBytes(limit_bytes_)) {
-    why_skipped_.Set("a block of " + std::to_string(bytes.size()) +
-                     " bytes does not fit into a cache of " +
-                     std::to_string(limit_bytes_) + " bytes");
+    why_skipped_.Set(Text("a block of ", bytes.size(),
+                          " bytes does not fit into a cache of ", limit_bytes_,
+                          " bytes"));
   } else if (why_ended_.get() == nullptr) {
     try {
       is_kept = Keep(key, bytes);

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/ceil_divide.h"
+#include "base/errors.h"
 
 namespace torchparquet {
 namespace {
@@ -44,9 +45,8 @@ StoredBlock Describe(const BlockDigest& digest, const struct stat& status) {
 // A name that no other process or thread takes, nor one before.
 std::string NewName() {
   static std::atomic<uint64_t> count = 0;
-  return std::to_string(getpid()) + "-" + std::to_string(Now()) + "-" +
-         std::to_string(count.fetch_add(1, std::memory_order_relaxed)) +
-         std::string(kNewSuffix);
+  return Text(getpid(), "-", Now(), "-", count.fetch_add(1, std::memory_order_relaxed),
+              kNewSuffix);
 }
 
 bool IsNewName(std::string_view name) {

@@ -71,12 +71,12 @@ void CheckTrusted(int folder, const std::string& path) {
   }
   const uid_t user = geteuid();
   if (status.st_uid != user && status.st_uid != 0) {
-    throw Error(ErrorKind::kInvalidArgument,
-                "the cache folder belongs to another user, who could change what is read "
-                "from it: name a folder of your own: it is of user " +
-                    std::to_string(status.st_uid) + ", this process of user " +
-                    std::to_string(user),
-                {.path = path});
+    throw Error(
+        ErrorKind::kInvalidArgument,
+        Text("the cache folder belongs to another user, who could change what is read "
+             "from it: name a folder of your own: it is of user ",
+             status.st_uid, ", this process of user ", user),
+        {.path = path});
   }
   if ((status.st_mode & S_IWOTH) != 0) {
     throw Error(ErrorKind::kInvalidArgument,
@@ -113,9 +113,7 @@ FileLock::~FileLock() {
 }
 
 CacheFolder::CacheFolder(std::string path) : path_(std::move(path)) {
-  if (path_.empty()) {
-    throw InvalidArgument("the cache folder has no name");
-  }
+  if (path_.empty()) throw InvalidArgument("the cache folder has no name");
   MakeFoldersAround(path_);
   // Nobody else reads data that may be private, unless the user made the folder.
   if (mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) {

@@ -80,11 +80,11 @@ std::string_view Between(std::string_view text, std::string_view begin,
 
 // The store's own words, without what it repeats of the request, such as keys.
 std::string Message(const Answer& answer) {
-  std::string out = "HTTP " + std::to_string(answer.status);
+  std::string out = Text("HTTP ", answer.status);
   const std::string_view code = Between(answer.text, "<Code>", "</Code>");
   const std::string_view message = Between(answer.text, "<Message>", "</Message>");
   std::string shown(Trimmed(answer.text));
-  if (!code.empty()) shown = std::string(code) + ": " + std::string(message);
+  if (!code.empty()) shown = Text(code, ": ", message);
   if (!shown.empty()) out += " (" + Printable(shown, kMaxShownBytes) + ")";
   return out;
 }
@@ -109,16 +109,16 @@ Verdict JudgePart(const Answer& answer, const Question& question) {
   }
   if (part->object_bytes >= 0 && question.object_bytes >= 0 &&
       part->object_bytes != question.object_bytes) {
-    return Changed("it has " + std::to_string(part->object_bytes) + " bytes, not " +
-                   std::to_string(question.object_bytes));
+    return Changed(
+        Text("it has ", part->object_bytes, " bytes, not ", question.object_bytes));
   }
   const bool is_asked = part->range == question.range;
   const bool is_whole = answer.num_bytes < 0 || answer.num_bytes == part->range.num_bytes;
   if (is_asked && is_whole) return {};
   return {.kind = Kind::kAgain,
-          .reason = "the store sent other bytes than asked for: Content-Range '" +
-                    Printable(answer.content_range, kMaxShownBytes) +
-                    "', Content-Length " + std::to_string(answer.num_bytes)};
+          .reason = Text("the store sent other bytes than asked for: Content-Range '",
+                         Printable(answer.content_range, kMaxShownBytes),
+                         "', Content-Length ", answer.num_bytes)};
 }
 
 // The whole object, though a part was asked for.
@@ -126,8 +126,7 @@ Verdict JudgeWhole(const Answer& answer, const Question& question) {
   const int64_t object_bytes =
       answer.num_bytes >= 0 ? answer.num_bytes : question.object_bytes;
   if (question.object_bytes >= 0 && object_bytes != question.object_bytes) {
-    const std::string sizes = std::to_string(object_bytes) + " bytes, not " +
-                              std::to_string(question.object_bytes);
+    const std::string sizes = Text(object_bytes, " bytes, not ", question.object_bytes);
     // Stores that are in trouble may send the message of an error as if it were the
     // object.
     if (!question.etag.empty() && answer.etag.empty()) {
@@ -141,10 +140,12 @@ Verdict JudgeWhole(const Answer& answer, const Question& question) {
     return {.num_bytes_before = question.range.offset,
             .num_bytes_after = object_bytes - question.range.end()};
   }
-  return Failure(ErrorKind::kIo,
-                 "the store ignores ranges and sends whole objects: copy the file to a "
-                 "disk, or have it served by a server that answers ranges; it sends " +
-                     std::to_string(object_bytes) + " bytes");
+  return Failure(
+      ErrorKind::kIo,
+      Text("the store ignores ranges and sends whole objects: copy the file to "
+           "a disk, or have it served by a server that answers ranges; it "
+           "sends ",
+           object_bytes, " bytes"));
 }
 
 Verdict JudgeBody(const Answer& answer, const Question& question) {

@@ -51,10 +51,8 @@ void Broker::GiveAddress(const BrokerRequest& request, ObjectAddress address) {
 void Broker::GiveBytes(const BrokerRequest& request, std::span<const uint8_t> bytes) {
   Fetch& fetch = *request.fetch;
   if (std::ssize(bytes) != fetch.range().num_bytes) {
-    throw InvalidArgument(
-        "the file system gave another number of bytes than asked for: " +
-        std::to_string(bytes.size()) + ", not " +
-        std::to_string(fetch.range().num_bytes));
+    throw InvalidArgument("the file system gave another number of bytes than asked for: ",
+                          bytes.size(), ", not ", fetch.range().num_bytes);
   }
   {
     // A fetch that was cancelled is gone from here, and its memory may be too.
@@ -142,9 +140,7 @@ FetchStats Broker::stats() const {
 std::shared_ptr<const ObjectAddress> Broker::Find(int64_t object) {
   const std::lock_guard lock(mutex_);
   Known& known = addresses_[static_cast<size_t>(object)];
-  if (known.address != nullptr && known.address->renew_at > Now()) {
-    return known.address;
-  }
+  if (known.address != nullptr && known.address->renew_at > Now()) return known.address;
   if (known.failure.empty()) Ask(object);
   return nullptr;
 }

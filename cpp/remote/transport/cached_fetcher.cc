@@ -13,8 +13,7 @@ namespace torchparquet {
 namespace {
 
 BlockKey KeyOf(const RemoteObject& object, const ByteRange& block) {
-  return {.object = object.path + "\n" + std::to_string(object.num_bytes) + "\n" +
-                    object.identity,
+  return {.object = Text(object.path, "\n", object.num_bytes, "\n", object.identity),
           .range = block};
 }
 

@@ -23,8 +23,8 @@ void Fetch::Prepare() {
                                : PageBuffer(static_cast<size_t>(num_bytes));
   } catch (const std::bad_alloc&) {
     throw Error(ErrorKind::kOutOfMemory,
-                "the system has no memory left for bytes of a store: " +
-                    std::to_string(num_bytes) + " bytes wanted",
+                Text("the system has no memory left for bytes of a store: ", num_bytes,
+                     " bytes wanted"),
                 {.path = object_->path});
   }
 }

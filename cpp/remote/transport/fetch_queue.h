@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "remote/http/retry_policy.h"
+#include "remote/http/pacing.h"
 #include "remote/transport/fetch.h"
 
 namespace torchparquet {

@@ -32,8 +32,7 @@ std::string Reason(const std::string& reason, const Answer& answer) {
 }
 
 std::string Range(const Fetch& fetch) {
-  return "bytes " + std::to_string(fetch.range().offset) + "-" +
-         std::to_string(fetch.range().end() - 1);
+  return Text("bytes ", fetch.range().offset, "-", fetch.range().end() - 1);
 }
 
 }  // namespace
@@ -238,7 +237,6 @@ void Reactor::OnWaste(int64_t num_bytes) {
 
 void Reactor::Finish(const TransferPool::Done& done) {
   Transfer* transfer = done.transfer;
-  counters_.num_connections += transfer->num_connections();
   const Job job = transfer->request().job;
   if (job->fetch->is_over()) AbandonAll(job);
   if (transfer->is_abandoned()) {
@@ -323,11 +321,11 @@ void Reactor::Retry(const Job& job, const Transfer& ended, const Verdict& verdic
     ++counters_.num_retries;
     return queue_.AddAfter(*time, job);
   }
-  Fail(job, Error(ErrorKind::kIo,
-                  "cannot read " + Range(*job->fetch) + " after " +
-                      std::to_string(job->retries.num_tries()) +
-                      " tries: " + Reason(verdict.reason, ended.answer()),
-                  {.path = job->fetch->object().path}));
+  Fail(job,
+       Error(ErrorKind::kIo,
+             Text("cannot read ", Range(*job->fetch), " after ", job->retries.num_tries(),
+                  " tries: ", Reason(verdict.reason, ended.answer())),
+             {.path = job->fetch->object().path}));
 }
 
 void Reactor::Complete(const Job& job) {
@@ -351,7 +349,6 @@ void Reactor::DropAbandoned() {
   for (size_t i = pool_.active().size(); i-- > 0;) {
     Transfer* transfer = pool_.active()[i].get();
     if (!transfer->is_abandoned()) continue;
-    counters_.num_connections += transfer->num_connections();
     pool_.Break(transfer);
     pool_.Release(transfer);
   }

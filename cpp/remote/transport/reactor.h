@@ -11,8 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "remote/http/connection_budget.h"
-#include "remote/http/hedging.h"
+#include "remote/http/pacing.h"
 #include "remote/transport/fetch_queue.h"
 #include "remote/transport/fetcher.h"
 #include "remote/transport/transfer.h"

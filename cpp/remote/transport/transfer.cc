@@ -165,8 +165,7 @@ void Transfer::Ask(const std::string& url, Time now) {
   if (OriginOf(url) == origin_) {
     for (const std::string& header : request_.address->headers) AddHeader(header);
   }
-  AddHeader("Range: bytes=" + std::to_string(question.range.offset) + "-" +
-            std::to_string(question.range.end() - 1));
+  AddHeader(Text("Range: bytes=", question.range.offset, "-", question.range.end() - 1));
   AddHeader("Accept-Encoding: identity");
   if (question.has_condition) AddHeader("If-Match: " + question.etag);
   Set(handle_.get(), CURLOPT_HTTPHEADER, headers_.get());
@@ -186,12 +185,6 @@ void Transfer::Ask(const std::string& url, Time now) {
 void Transfer::Reset() {
   request_ = {};
   headers_.reset();
-}
-
-int64_t Transfer::num_connections() const {
-  long count = 0;
-  Curl().easy_getinfo(handle_.get(), CURLINFO_NUM_CONNECTS, &count);
-  return count;
 }
 
 double Transfer::retry_after_seconds() const {

@@ -74,7 +74,6 @@ class Transfer {
   bool is_abandoned() const { return is_abandoned_; }
   bool has_body() const { return has_body_; }
   Time begin() const { return begin_; }
-  int64_t num_connections() const;
   // The wait that the store's Retry-After asks for; 0 without one.
   double retry_after_seconds() const;
 

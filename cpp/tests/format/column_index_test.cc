@@ -1,5 +1,3 @@
-#include "format/column_index.h"
-
 #include <doctest/doctest.h>
 
 #include <cstdint>
@@ -10,6 +8,7 @@
 
 #include "draws.h"
 #include "exact_buffer.h"
+#include "format/statistics.h"
 
 namespace torchparquet {
 namespace {

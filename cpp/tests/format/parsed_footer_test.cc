@@ -15,7 +15,6 @@
 #include "bridge/loaded_library.h"
 #include "draws.h"
 #include "format/footer_bytes.h"
-#include "format/known_schemas.h"
 #include "recipes/parquet_recipe.h"
 #include "recipes/reading.h"
 

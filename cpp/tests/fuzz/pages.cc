@@ -183,7 +183,7 @@ class CodesOfPage {
   CodesOfPage(const StringPage& page, std::span<const uint8_t> bytes)
       : values_(MakeCodeValues<Out>(FewWords(), kMaxLookUpBytes, &buffers_)) {
     ReadDictionaryOf(page, values_.get());
-    reader_ = values_->Open(DataPage(page.encoding, page.num_values), bytes);
+    reader_ = values_->OpenPage(DataPage(page.encoding, page.num_values), bytes);
   }
   void Read(Out* out, int64_t num_values) {
     reader_->Read(out, num_values);

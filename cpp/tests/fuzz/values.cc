@@ -11,11 +11,9 @@
 #include "fuzz/inputs.h"
 #include "fuzz/steps.h"
 #include "fuzz/targets.h"
+#include "kernels/encodings/byte_arrays.h"
 #include "kernels/encodings/byte_stream_split.h"
 #include "kernels/encodings/delta_binary_packed.h"
-#include "kernels/encodings/delta_byte_array.h"
-#include "kernels/encodings/delta_length_byte_array.h"
-#include "kernels/encodings/plain_byte_array.h"
 #include "kernels/values/conversion.h"
 
 namespace torchparquet::testing {

@@ -6,7 +6,6 @@
 
 #include "caught.h"
 #include "draws.h"
-#include "reader/window_memory.h"
 
 namespace torchparquet {
 namespace {

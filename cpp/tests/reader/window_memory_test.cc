@@ -1,8 +1,8 @@
-#include "reader/window_memory.h"
-
 #include <doctest/doctest.h>
 
 #include <vector>
+
+#include "reader/memory_plan.h"
 
 namespace torchparquet {
 namespace {

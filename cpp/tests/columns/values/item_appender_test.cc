@@ -40,14 +40,12 @@ class CountingReader : public ValueReader<Out> {
 template <typename Out>
 class CountingValues : public PageValues<Out> {
  public:
-  explicit CountingValues(int64_t cell_items) : cell_items_(cell_items) {}
+  explicit CountingValues(int64_t cell_items) : PageValues<Out>(cell_items) {}
   void ReadDictionary(const PageHeader&, std::span<const uint8_t>) override {}
-  std::unique_ptr<ValueReader<Out>> Open(const PageHeader&, const ValueBytes&) override {
-    return std::make_unique<CountingReader<Out>>(cell_items_);
+  std::unique_ptr<ValueReader<Out>> OpenPage(const PageHeader&,
+                                             const ValueBytes&) override {
+    return std::make_unique<CountingReader<Out>>(this->cell_items());
   }
-
- private:
-  const int64_t cell_items_;
 };
 
 struct Validity {
@@ -77,8 +75,7 @@ TEST_CASE_TEMPLATE("runs of numbers, with nulls and without", Out, uint8_t, uint
   Draws draws(260);
   for (const int64_t cell_items : {1, 3}) {
     for (int trial = 0; trial < 60; ++trial) {
-      NumberAppender<Out> appender(std::make_unique<CountingValues<Out>>(cell_items),
-                                   cell_items);
+      NumberAppender<Out> appender(std::make_unique<CountingValues<Out>>(cell_items));
       appender.values().Open({}, {});
       DecodeScratch scratch;
       kernels::ByteSink sink;

@@ -93,7 +93,7 @@ TEST_CASE_TEMPLATE("codes of strings, from a dictionary and without", Out, uint8
           std::pair{testing::kDeltaByteArray, ArrowEncoding::kDeltaByteArray}}) {
       ExactBuffer<uint8_t> page(testing::ArrowEncode(encoding, strings));
       const auto reader =
-          values->Open(testing::DataPage(number, std::ssize(strings)), page.span());
+          values->OpenPage(testing::DataPage(number, std::ssize(strings)), page.span());
       CheckCodes(*reader, strings, words, unknown_code, draws);
     }
     testing::RleBitPackedEncoder indices(8);
@@ -105,10 +105,11 @@ TEST_CASE_TEMPLATE("codes of strings, from a dictionary and without", Out, uint8
     std::vector<uint8_t> bytes = indices.bytes();
     bytes.insert(bytes.begin(), 8);
     ExactBuffer<uint8_t> page(bytes);
-    const auto reader = values->Open(
+    const auto reader = values->OpenPage(
         testing::DataPage(testing::kRleDictionary, std::ssize(strings)), page.span());
     CheckCodes(*reader, strings, words, unknown_code, draws);
-    const auto empty = values->Open(testing::DataPage(testing::kRleDictionary, 5), {});
+    const auto empty =
+        values->OpenPage(testing::DataPage(testing::kRleDictionary, 5), {});
     Out code;
     CHECK(Throws(ErrorKind::kCorruptFile, [&] { empty->Read(&code, 1); }));
   }
@@ -125,7 +126,7 @@ TEST_CASE("strings much longer than their page take bounded memory") {
     ColumnBuffers buffers;
     const auto values = MakeCodeValues<uint8_t>(vocabulary, max_bytes, &buffers);
     const auto reader =
-        values->Open(testing::DataPage(testing::kDeltaByteArray, 512), page.span());
+        values->OpenPage(testing::DataPage(testing::kDeltaByteArray, 512), page.span());
     std::vector<uint8_t> codes(512);
     const auto read = [&] { reader->Read(codes.data(), 512); };
     if (max_bytes < 5'120'000) {

@@ -1,5 +1,3 @@
-#include "kernels/encodings/delta_byte_array.h"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "encoders/byte_array_steps.h"
 #include "encoders/delta_encoder.h"
 #include "exact_buffer.h"
+#include "kernels/encodings/byte_arrays.h"
 
 namespace torchparquet::kernels {
 namespace {

@@ -1,5 +1,3 @@
-#include "kernels/encodings/plain_byte_array.h"
-
 #include <doctest/doctest.h>
 
 #include <string>
@@ -10,6 +8,7 @@
 #include "encoders/arrow_encodings.h"
 #include "encoders/byte_array_steps.h"
 #include "exact_buffer.h"
+#include "kernels/encodings/byte_arrays.h"
 
 namespace torchparquet::kernels {
 namespace {

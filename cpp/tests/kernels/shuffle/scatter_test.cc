@@ -1,5 +1,3 @@
-#include "kernels/shuffle/scatter.h"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 
 #include "draws.h"
 #include "exact_buffer.h"
+#include "kernels/shuffle/partition.h"
 
 namespace torchparquet::kernels {
 namespace {

@@ -1,5 +1,3 @@
-#include "kernels/values/placement.h"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 
 #include "draws.h"
 #include "exact_buffer.h"
+#include "kernels/values/expand.h"
 
 namespace torchparquet::kernels {
 namespace {

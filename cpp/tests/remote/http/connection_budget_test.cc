@@ -1,9 +1,9 @@
-#include "remote/http/connection_budget.h"
-
 #include <doctest/doctest.h>
 
 #include <chrono>
 #include <cstdint>
+
+#include "remote/http/pacing.h"
 
 namespace torchparquet {
 namespace {

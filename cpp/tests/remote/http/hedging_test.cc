@@ -1,6 +1,6 @@
-#include "remote/http/hedging.h"
-
 #include <doctest/doctest.h>
+
+#include "remote/http/pacing.h"
 
 namespace torchparquet {
 namespace {

@@ -1,8 +1,8 @@
-#include "remote/http/retry_policy.h"
-
 #include <doctest/doctest.h>
 
 #include <vector>
+
+#include "remote/http/pacing.h"
 
 namespace torchparquet {
 namespace {
