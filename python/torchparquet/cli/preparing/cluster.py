@@ -29,8 +29,8 @@ ray_option = click.option(
     is_flag=False,
     flag_value="auto",
     metavar="[ADDRESS]",
-    help="Work on the machines of a Ray cluster, each of which must reach all files. "
-    "--max-memory is then for each task.",
+    help="Work on the machines of a Ray cluster, each of which must reach all files. --max-memory "
+    "of rewrite, stats and verify is then for each task.",
 )
 
 
