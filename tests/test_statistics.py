@@ -455,7 +455,7 @@ def test_data_sets_with_functions_or_packs_are_refused(folder: Path) -> None:
     texts = Pack("text", length=4, tokenizer=Bytes())
     for packed in ({"pack": Pack("tokens", length=4)}, {"pack": texts, "even": "dynamic"}):
         with pytest.raises(ValueError, match="leave out pack"):
-            Statistics.of(ParquetDataset(table, batch_size=1, **packed))  # type: ignore[arg-type]
+            Statistics.of(ParquetDataset(table, batch_size=1, **packed))
 
 
 def test_a_failure_of_reading_is_raised(tmp_path: Path) -> None:

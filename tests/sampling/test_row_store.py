@@ -318,7 +318,7 @@ def test_folders_that_others_use_are_refused(data: Path, cache: Path) -> None:
     check(data, cache)
     cache.chmod(0o777)
     for shuffle in ("global", Shuffle("global", first="windows")):
-        dataset = ParquetDataset(data, batch_size=999, shuffle=shuffle, cache_dir=cache)  # type: ignore[arg-type]
+        dataset = ParquetDataset(data, batch_size=999, shuffle=shuffle, cache_dir=cache)
         with pytest.raises(ValueError, match="every user may write to the cache folder"):
             next(iter(dataset))
     cache.chmod(0o700)
