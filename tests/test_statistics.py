@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from tests.fixtures.datasets import batch_of, open_alone
+from tests.fixtures.texts import Bytes
 from torchparquet import ByLength, Column, Pack, ParquetDataset
 from torchparquet._impl.statistics import summaries
 from torchparquet.statistics import ColumnStatistics, Statistics
@@ -450,9 +451,11 @@ def test_data_sets_with_functions_or_packs_are_refused(folder: Path) -> None:
     for functions in ({"transform": dict}, {"processors": {"id": torch.neg}}):
         with pytest.raises(ValueError, match="before functions"):
             Statistics.of(open_alone(folder, columns=["id"], **functions))
-    tokens = pa.table({"tokens": [[1, 2, 3], [4]]})
-    with pytest.raises(ValueError, match="leave out pack"):
-        Statistics.of(ParquetDataset(tokens, batch_size=1, pack=Pack("tokens", length=4)))
+    table = pa.table({"tokens": [[1, 2, 3], [4]], "text": ["a", "b"]})
+    texts = Pack("text", length=4, tokenizer=Bytes())
+    for packed in ({"pack": Pack("tokens", length=4)}, {"pack": texts, "even": "dynamic"}):
+        with pytest.raises(ValueError, match="leave out pack"):
+            Statistics.of(ParquetDataset(table, batch_size=1, **packed))
 
 
 def test_a_failure_of_reading_is_raised(tmp_path: Path) -> None:

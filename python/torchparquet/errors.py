@@ -83,7 +83,8 @@ def one_line(error: BaseException) -> str:
     if not text:
         return type(error).__name__
     # The text of a KeyError or an assertion means nothing without the class.
-    plain = isinstance(error, ImportError | OSError | RuntimeError | TypeError | ValueError)
+    kinds = ImportError | OSError | OverflowError | RuntimeError | TypeError | ValueError
+    plain = isinstance(error, kinds)
     return text if plain else f"{type(error).__name__}: {text}"
 
 

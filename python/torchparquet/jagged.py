@@ -180,7 +180,12 @@ class Jagged:
         begins = self.offsets[numbers]
         lengths = self.offsets[numbers + 1] - begins
         offsets = torch.cat((lengths.new_zeros(1), lengths.cumsum(0)))
-        shifts = torch.repeat_interleave(begins - offsets[:-1], lengths)
+        shifts = begins - offsets[:-1]
+        if device.type == "cpu":
+            # torch's wakes its threads: milliseconds where others keep the processors busy.
+            shifts = torch.from_numpy(np.repeat(shifts.numpy(), lengths.numpy()))
+        else:
+            shifts = torch.repeat_interleave(shifts, lengths)
         items = shifts + torch.arange(shifts.shape[0], device=device)
         if isinstance(self.values, Jagged):
             return Jagged(self.values.select(items), offsets)

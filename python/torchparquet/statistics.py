@@ -340,7 +340,7 @@ def statistics_of(
         )
     streams = session.streams
     rows = streams.rows if isinstance(streams, HoldingOpener) else streams
-    if rows.manifest.packed is not None:
+    if any(field.pack is not None for field in streams.fields):
         raise ValueError("statistics are of rows, which Pack turns into sequences; leave out pack")
     found = summarize(
         rows,

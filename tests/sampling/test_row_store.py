@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.fixtures.forked_programs import ForkedProgram
+from tests.fixtures.tree import completed
 from torchparquet import ParquetDataset, Shuffle
 
 NUM_ROWS = 16_000
@@ -37,6 +38,16 @@ from torchparquet import ParquetDataset
 dataset = ParquetDataset(sys.argv[1], batch_size=1000, shuffle="global", cache_dir=sys.argv[2])
 rows = [(x, text) for b in dataset for x, text in zip(b["x"].tolist(), b["text"].to_str())]
 print(sorted(rows) == [(row, "text" * (row % 5)) for row in range(len(rows))], len(rows))
+"""
+
+# Ends with an iterator at its first batch.
+LEAVES = """
+import faulthandler, sys
+faulthandler.dump_traceback_later(90, exit=True)
+from torchparquet import ParquetDataset, Shuffle
+dataset = ParquetDataset(sys.argv[1], batch_size=100, shuffle=Shuffle("global", first="windows"))
+batches = iter(dataset)
+next(batches)
 """
 
 
@@ -175,6 +186,11 @@ def test_the_pass_is_beside_an_epoch_by_windows(data: Path, cache: Path) -> None
     assert stamps(pieces_in(cache)) == before
 
 
+def test_a_program_ends_while_a_thread_stores_rows(data: Path) -> None:
+    done = completed("-c", LEAVES, data)
+    assert done.returncode == 0, done.stderr
+
+
 def test_blocks_of_a_remote_store_are_not_kept_beside_the_rows(data: Path, cache: Path) -> None:
     url = "memory://decoded-rows/data.parquet"
     with fsspec.open(url, "wb") as file:
@@ -299,9 +315,12 @@ def test_folders_that_others_use_are_refused(data: Path, cache: Path) -> None:
     with pytest.raises(ValueError, match="cache folder has other files"):
         check(data, cache)
     (cache / "other").unlink()
+    check(data, cache)
     cache.chmod(0o777)
-    with pytest.raises(ValueError, match="every user may write to the cache folder"):
-        check(data, cache)
+    for shuffle in ("global", Shuffle("global", first="windows")):
+        dataset = ParquetDataset(data, batch_size=999, shuffle=shuffle, cache_dir=cache)
+        with pytest.raises(ValueError, match="every user may write to the cache folder"):
+            next(iter(dataset))
     cache.chmod(0o700)
     check(data, cache)
 

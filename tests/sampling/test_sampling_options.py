@@ -274,7 +274,7 @@ def test_samples_and_unique_keys_exclude_each_other(data: Path) -> None:
         ({"sample": Balanced("label", {1: 1})}, "classes must be values of the column, which has"),
         ({"sample": Balanced("key", {"a": 1})}, "which has numbers; got 'a'"),
         ({"sample": Balanced("key", {1.5: 1})}, "which has whole numbers; got 1.5"),
-        ({"sample": Balanced("items", {1: 1})}, "rows cannot be sampled by lists: 'items'"),
+        ({"sample": Balanced("items", {1: 1})}, "sampled by lists: 'items' is list<int64>"),
         ({"sample": Balanced("no", {1: 1})}, "'no'"),
         ({"sample": Balanced("label", {"cat": 1, "dog": 2}, 2)}, "a round .*, 3 samples; got leng"),
         ({"sample": Balanced("label", {"cat": 0.123456789, "dog": 1})}, "must be exact in 10,000"),
@@ -283,8 +283,8 @@ def test_samples_and_unique_keys_exclude_each_other(data: Path) -> None:
         ({"sample": Weights("half"), "filters": [("x", ">", 1)]}, "row group 0, row 3 has nan"),
         ({"sample": Weights([1.0, 2.0])}, r"each of the files' 600 rows, got the shape \[2\]"),
         ({"sample": Weights("weight", 2**31 - 1)}, "samples or fewer, got length=2147483647"),
-        ({"unique": "half"}, "needs a key in every row; .*0.parquet', row group 0, row 1 has none"),
-        ({"unique": Unique("half", across_ranks=True)}, "a key in every row; .*, row 1 has none"),
+        ({"unique": "half"}, "needs a key in every row; .*0.parquet', row group 0, row 1$"),
+        ({"unique": Unique("half", across_ranks=True)}, "a key in every row; .*, row 1$"),
         ({"unique": "key", "batch_size": 200}, "one key has .* rows, and there are 3 batches of 2"),
         ({"unique": "key", "batch_size": 601, "drop_last": True}, "one key has"),
         ({"unique": "x", "batch_size": 601, "drop_last": True}, "600 rows make no batch of 601"),
@@ -334,7 +334,7 @@ def test_weights_must_be_above_zero_and_finite(data: Path, tmp_path: Path, weigh
 
 def test_keys_must_not_be_nan(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1.0, math.nan]}), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"not NaN; .* row group 0, row 1 has none"):
+    with pytest.raises(ValueError, match=r"not NaN; .* row group 0, row 1$"):
         made(tmp_path, unique="x", batch_size=1)
 
 

@@ -145,14 +145,16 @@ def test_what_is_not_known_beforehand_is_refused(path: Any) -> None:
     "options",
     [
         {"shuffle": True, "shuffle_window": 2},
+        {"shuffle": True, "shuffle_window": "50 rows"},
         {"order": Order(canonical_world_size=2)},
         {"order": Order(balance="bytes")},
         {"shuffle": True, "order": Order(within_rank=True)},
     ],
 )
 def test_options_that_it_cannot_have(path: Any, options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match='even="dynamic" needs '):
+    with pytest.raises(ValueError, match='even="dynamic" needs ') as refused:
         open_dataset(path, **options)
+    assert str(options.get("shuffle_window", "")) in str(refused.value)
 
 
 def test_ranks_need_something_to_share_by(path: Any, monkeypatch: Any) -> None:

@@ -326,7 +326,11 @@ def fails(texts: list[str]) -> list[Any]:
     raise ArithmeticError("of the tokenizer")
 
 
-for one in (lies, floats, nulls, large, fails):
+def forgets(texts: list[str]) -> list[Any]:
+    return None  # type: ignore[return-value]
+
+
+for one in (lies, floats, nulls, large, fails, forgets):
     one.fingerprint = "wrong"  # type: ignore[attr-defined]
 
 
@@ -340,7 +344,10 @@ for one in (lies, floats, nulls, large, fails):
         ({"tokenizer": nulls}, "ints below"),
         ({"tokenizer": large}, "ints below"),
         ({"tokenizer": fails}, "of the tokenizer"),
+        ({"tokenizer": forgets}, "given 5 texts and returned None"),
         ({"tokenizer": Bytes(), "separator": END}, "separator must be a number"),
+        ({"tokenizer": Bytes(), "separator": 0.5}, "separator must be representable"),
+        ({"tokenizer": Bytes(), "padding": 2**63}, "padding must be representable"),
         ({"tokenizer": Bytes(), "add_special_tokens": True}, "add_special_tokens is for"),
         ({"tokenizer": Bytes(), "columns": "n"}, "column of strings.*'n' is int64"),
         ({"tokenizer": Bytes(), "columns": "other"}, "other"),
@@ -354,6 +361,7 @@ def test_what_does_not_fit_is_said(tmp_path: Path, pack: dict[str, Any], message
     made = Pack(**given)
     with pytest.raises((ArithmeticError, TypeError, ValueError), match=message):
         ParquetDataset(tmp_path / "data", batch_size=1, pack=made)
+    assert not getattr(made.tokenizer, "texts", None)  # what is wrong beforehand costs no tokens
 
 
 @pytest.mark.parametrize(

@@ -423,7 +423,9 @@ def test_another_rewrite_is_not_gone_on_with(
     rewritten: Any, refused: Any, data: Any, tmp_path: Path
 ) -> None:
     output = tmp_path / "o"
-    rewritten(data, output)
+    level = ("--codec", "snappy", "--codec-level", 3)
+    assert "--codec-level 3 does not go with --codec snappy" in refused(data, output, *level)
+    rewritten(data, output)  # what is refused begins none
     before = {path: path.read_bytes() for path in files_of(output)}
     assert "with codec=None, not 'lz4'" in refused(data, output, "--codec", "lz4")
     assert "other input files" in refused(files_of(data)[0], output)

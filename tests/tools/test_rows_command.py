@@ -214,7 +214,7 @@ def test_what_is_refused(found: Any, refused: Any, data: Path) -> None:
     next(iter(mixed))
     assert "must hold one state, and holds 2" in refused(data, mixed.state_dict(), 0)
     part = opened(data, 0, 1, split=Split("a", {"a": 0.5, "b": 0.5}))
-    assert "split= have no option" in refused(data, part.state_dict(), 0)
+    assert "does not take states of rows=, split=" in refused(data, part.state_dict(), 0)
     del state["order"]["seed"]
     assert "damaged" in refused(data, state, 0)
 

@@ -249,8 +249,8 @@ _DATASET_OPTIONS = (
     batch_size_option,
     num_workers_option,
     column_option,
-    number_option("--epoch", least=0, default=0),
-    number_option("--seed", least=0, default=0),
+    number_option("--epoch", least=0, default=0, help="Epoch that is read."),
+    number_option("--seed", least=0, default=0, help="Of orders and samples."),
     click.option(
         "--shuffle/--no-shuffle", help="Permute row groups and rows, as shuffle=True does."
     ),

@@ -99,8 +99,8 @@ def command(
 ) -> dict[str, Any]:
     """Show the part of an epoch that each rank reads.
 
-    The command also shows how well rows are mixed. It reads footers only, and the lengths of lists
-    that are packed or batched by length.
+    The command also shows how well rows are mixed. It reads footers, and the columns that
+    filters, samples, windows and lengths depend on. With --tokenizer it tokenises all texts.
     """
     first = order["global_first"]
     dataset = data.dataset(world_size, **order)

@@ -72,7 +72,9 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     "In memory, where --row-group-rows does not say. Default: 64MiB, or what gives 64 row groups "
     "if that is less.",
 )
-@arguments.number_option("--row-groups-per-file", most=2**15 - 1, default=16)
+@arguments.number_option(
+    "--row-groups-per-file", most=2**15 - 1, default=16, help="Row groups of each file."
+)
 @click.option("--codec", type=click.Choice(writing.CODECS), help="Default: as each column has it.")
 @click.option("--codec-level", type=int, metavar="N", help="Default: the codec's own.")
 @arguments.parsed_option(

@@ -232,7 +232,8 @@ def _manifest(
     if differences:
         raise ValueError(
             f"the state is not of this data: {differences[0]}; give its rows too, by --filter or "
-            "--excluding (rows= and split= have no option, and packed rows and ByLength neither)"
+            "--excluding. The command does not take states of rows=, split=, sample=, unique=, "
+            'shuffle="global", pack= and ByLength'
         )
     return manifest
 

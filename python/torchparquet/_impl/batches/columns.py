@@ -91,10 +91,15 @@ _NOT_RENDERED = ("tool", "function_call", "reasoning", "thinking")
 
 def _of_messages(requests: dict[str, Column], schemas: Schemas) -> dict[str, Column]:
     """Return the columns of the texts of messages."""
-    ((name, column),) = requests.items()
+    ((name, column),), paths = requests.items(), schemas.names()
+    if column.source in paths:
+        raise ValueError(
+            "chat=True is for a column of lists of messages, structs of role and content; "
+            f"{column.source!r} has no such parts"
+        )
     lost = [
         path
-        for path in schemas.names()
+        for path in paths
         if path.startswith(tuple(f"{column.source}.{part}" for part in _NOT_RENDERED))
     ]
     if lost:

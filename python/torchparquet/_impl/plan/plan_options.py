@@ -80,7 +80,10 @@ class PlanOptions:
                 {
                     "balance": (self.order.balance, "rows"),
                     "within_rank": (self.order.within_rank, False),
-                    "shuffle_window": (self.shuffle_window, 0),
+                    "shuffle_window": (
+                        f"{self.window_rows} rows" if self.window_rows else self.shuffle_window,
+                        0,
+                    ),
                 }
             )
         if not self.shuffle:

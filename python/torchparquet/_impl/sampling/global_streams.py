@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import os
 import sys
@@ -206,6 +207,8 @@ class _Filling:
         self._failures = failures
         thread = threading.Thread(target=fill, name="torchparquet-store", daemon=True)
         self.close = weakref.finalize(self, _join, ended, thread)
+        # Before streams are closed, which from then on hold up the thread for ever.
+        atexit.register(self.close)
         thread.start()
 
     @property

@@ -111,7 +111,7 @@ class RowValues:
     def _refuse(self, wrong: NDArray[np.bool_], what: str, row_group: int) -> None:
         if wrong.any():
             place = self.manifest.place_of(row_group, int(wrong.argmax()))
-            raise ValueError(f"{what}; leave out such rows with filters=: {place} has none")
+            raise ValueError(f"{what}; leave out other rows with filters=: {place}")
 
     def _pass(
         self,
@@ -127,7 +127,9 @@ class RowValues:
             fields = resolve_columns([column], manifest, "mask")
             (field,) = fields
             if field.num_offsets > 1 or field.length or field.shape or field.has_lists:
-                raise ValueError(f"rows cannot be sampled by lists: {column!r} is {field.dtype}")
+                raise ValueError(
+                    f"rows cannot be sampled by lists: {column!r} is {field.kinds[0][0]}"
+                )
             options = replace(self.options, pin_memory=False)
             opener = StreamOpener(part, fields, options, keys=self.keys)
             found, end = np.empty(part.num_rows, dtype), 0

@@ -72,10 +72,11 @@ def check_together(
         check_dynamic({"canonical_world_size": (canonical, None)})
     elif membership.ranks.store is not None:
         raise ValueError(f'Ranks(store=...) needs even="dynamic", got even={plan.even!r}')
+    keys = repr(unique) if isinstance(unique, str) else "Unique(...)"
     named = {
         "pack=Window(...)": isinstance(pack, Window),
         f"sample={type(sample).__name__}(...)": sample is not None,
-        f"unique={unique!r}": unique is not None,
+        f"unique={keys}": unique is not None,
     }
     if any(named.values()):
         first = next(name for name, is_given in named.items() if is_given)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from torchparquet._impl.batches.columns import ColumnsArgument, NullsArgument, resolve_columns
-from torchparquet._impl.batches.fields import Field
+from torchparquet._impl.batches.fields import Field, checked_value
 from torchparquet._impl.files.cache_file import distrust_of
 from torchparquet._impl.files.discovery import SourceArgument
 from torchparquet._impl.files.footers.decryption import FileKeys
@@ -114,6 +114,7 @@ def tokenized(
         chat=pack.chat,
         num_threads=reading.threads_per_worker(1),
     )
+    packed = _packed_tokens(pack, tokenizer)
     checked = tuple(checked_text(field, pack.chat) for field in fields)
     streams = StreamOpener(manifest, checked, replace(reading, pin_memory=False), keys=keys)
     identities = "".join(replace(field, name="").identity for field in fields)
@@ -127,7 +128,7 @@ def tokenized(
         one_row = [pa.array([[]], field.type) for field in tokenizer.schema]
         pq.write_table(pa.table(one_row, tokenizer.schema), empty, store_schema=False)
         texts = TextSource.of(streams, tokenizer, told)
-        return TokenSource([empty.getvalue()], *_packed_tokens(pack, tokenizer), origin, [1], texts)
+        return TokenSource([empty.getvalue()], *packed, origin, [1], texts)
     writer = TokenWriter(TextReader(streams), tokenizer)
     parts = _parts(manifest)
     try:
@@ -147,19 +148,14 @@ def tokenized(
         writer.close()
         streams.forget()
     num_rows = manifest.row_group_num_rows
-    return TokenSource(
-        files,
-        *_packed_tokens(pack, tokenizer),
-        origin,
-        num_rows[num_rows > 0].tolist(),
-    )
+    return TokenSource(files, *packed, origin, num_rows[num_rows > 0].tolist())
 
 
 def _packed_tokens(pack: Pack, tokenizer: Tokenizer) -> tuple[Pack, dict[str, Column]]:
-    """Return how the columns of token files are packed, and these columns."""
-    (name,) = pack.names
+    """Return how the columns of token files are packed, and these columns, before there are any."""
+    (name,), dtype = pack.names, "int64"
     tokens, *others = tokenizer.schema.names
-    columns = {name: Column(tokens, dtype="int64")}
+    columns = {name: Column(tokens, dtype=dtype)}
     columns |= {f"{name}.{other}": Column(other) for other in others}
     no_values = dict.fromkeys(columns, False)
     separator: Any = pack.separator
@@ -172,6 +168,8 @@ def _packed_tokens(pack: Pack, tokenizer: Tokenizer) -> tuple[Pack, dict[str, Co
         separator = no_values | {name: number}
     elif separator is not None:
         separator = no_values | dict(separator)
+        checked_value(separator[name], "separator", name, dtype)
+    checked_value(pack.padding_of(name), "padding", name, dtype)
     made = replace(
         pack,
         columns=list(columns),

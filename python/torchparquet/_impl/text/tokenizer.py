@@ -9,7 +9,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -292,11 +292,13 @@ class _Function(Tokenizer):
         )
 
     def make(self, texts: list[Any]) -> Any:
-        made = list(self._function(texts))
-        if len(made) != len(texts):
+        given: Any = self._function(texts)  # whatever the user returns
+        made = list(given) if isinstance(given, Iterable) else None
+        if made is None or len(made) != len(texts):
+            returned = shown(given) if made is None else f"{len(made)} lists"
             raise ValueError(
                 "the tokenizer must return a list of tokens for each text; it was given "
-                f"{len(texts)} texts and returned {len(made)} lists"
+                f"{len(texts)} texts and returned {returned}"
             )
         return made
 

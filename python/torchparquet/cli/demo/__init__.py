@@ -161,7 +161,7 @@ def _show(console: Console, report: dict[str, Any]) -> None:
 
 @arguments.report_command(_show, needs_paths=False)
 @arguments.number_option("--nproc", default=2, help="Ranks.")
-@arguments.number_option("--epochs", default=2)
+@arguments.number_option("--epochs", default=2, help="Epochs to train.")
 @arguments.batch_size_option
 @arguments.option(
     "--scale-factor",

@@ -32,8 +32,8 @@ ray_option = click.option(
     is_flag=False,
     flag_value="auto",
     metavar="[ADDRESS]",
-    help="Work on the machines of a Ray cluster, each of which must reach all files. "
-    "--max-memory is then for each task, and so is --num-threads, which is 1.",
+    help="Work on the machines of a Ray cluster, each of which must reach all files. --max-memory "
+    "and --num-threads of a command are then for each task; the latter is 1 unless given.",
 )
 
 

@@ -30,7 +30,7 @@ class TextColumn:
             )
         field = schema.field(at)
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        if kind not in (pa.string(), pa.large_string(), pa.string_view()):
             raise ValueError(
                 "--pack of rewrite takes a column of strings, whose texts become tokens: "
                 f"{self.name!r} is {field.type}"

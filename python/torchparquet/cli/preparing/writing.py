@@ -158,9 +158,10 @@ def begun_layout(output: LocalOutput, request: dict[str, Any]) -> Layout | None:
     for key, value in request.items():
         begun = journal["request"].get(key)
         if begun != value:
-            what = f"with {key}={begun!r}, not {value!r}"
-            if key == "fingerprint":
-                what = "of other input files, or they have changed"
+            what = {
+                "fingerprint": "of other input files, or they have changed",
+                "tokenizer": "with another tokenizer",
+            }.get(key, f"with {key}={begun!r}, not {value!r}")
             raise ValueError(f"{output.shown!r} holds a rewrite {what}; take another --output")
     return Layout(**journal["layout"])
 
@@ -213,7 +214,7 @@ def planned_files(directory: str, num_rows: int, layout: Layout) -> list[Planned
 
 
 def writer_options(schema: OutputSchema, layout: Layout, options: RewriteOptions) -> dict[str, Any]:
-    """Return the options of pyarrow's writer; raise if a column cannot have its encoding."""
+    """Return the options of pyarrow's writer; raise unless it takes encodings and codec."""
     encodings = dict(zip(schema.leaves, layout.encodings, strict=True))
     # pyarrow takes the others otherwise.
     named = {
@@ -229,7 +230,7 @@ def writer_options(schema: OutputSchema, layout: Layout, options: RewriteOptions
             raise ValueError(
                 f"column {name!r} cannot be encoded as {encoding.lower()}: {one_line(error)}"
             ) from error
-    return {
+    made = {
         **schema.writer_options,
         "compression": dict(zip(schema.leaves, layout.codecs, strict=True)),
         "compression_level": options.codec_level,
@@ -238,6 +239,14 @@ def writer_options(schema: OutputSchema, layout: Layout, options: RewriteOptions
         "write_page_checksum": options.page_checksums,
         "write_page_index": True,
     }
+    try:
+        _footer_without_rows(schema.arrow, **made)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(
+            f"--codec-level {options.codec_level} does not go with --codec {options.codec}: "
+            f"{one_line(error)}"
+        ) from error
+    return made
 
 
 def write_file(

@@ -148,8 +148,8 @@ class RowStore:
                 return
         try:
             self._ended = ended
-            if self.folder is not None and not all(self._pieces):
-                self._make_room(self.folder)
+            if not all(self._pieces):
+                self._make_room()
             while missing := [number for number in turn if self._pieces[number] is None]:
                 if not [number for number in missing if self._open_or_make(number)]:
                     ended.wait(_WAIT_SECONDS)  # others make them
@@ -167,6 +167,8 @@ class RowStore:
         if not self._lock.acquire(blocking=False):
             return False
         try:
+            if not all(self._pieces):
+                self._make_room()
             for number in range(len(self._pieces)):
                 path = self._path(number)
                 is_open = self._pieces[number] is not None
@@ -245,7 +247,7 @@ class RowStore:
         except FileNotFoundError:
             if path.parent.exists():
                 raise
-            self._make_room(path.parent)  # a process with other data needed it, and removed ours
+            self._make_room()  # a process with other data needed it, and removed ours
             return False
 
     def _path(self, number: int) -> Path | None:
@@ -356,8 +358,13 @@ class RowStore:
 
     # Room on the disk.
 
-    def _make_room(self, folder: Path) -> None:
-        """Mark the folder as a cache, and remove the least recently used of other data."""
+    def _make_room(self) -> None:
+        """Mark the folder as a cache, and remove the least recently used of other data.
+
+        Before this nothing of the folder is to be trusted.
+        """
+        if (folder := self.folder) is None:
+            return
         mark_cache_folder(str(folder.parent.parent))
         for own in (folder.parent, folder):
             own.mkdir(mode=0o700, exist_ok=True)
