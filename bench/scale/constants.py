@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import statistics
 import tempfile
 import time
 import zlib
 from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from torch._C._distributed_c10d import TCPStore
 
-from scale.real_runs import write_files
-from scale.simulation import Costs
+from scale.real_runs import CONDITION, write_files
+from scale.simulation import Costs, Machine
 from stores.nginx import Distance, Place, store
 from stores.readers import options_of_s3
 from torchparquet import ParquetDataset
 from torchparquet._impl.files.discovery import find_files
+from torchparquet._impl.files.manifest import RowSelection
 from torchparquet._impl.files.manifest_reading import _codec, read_manifest
 from torchparquet._impl.files.remote.storage import StorageArguments
 
@@ -50,20 +53,22 @@ def measured() -> Costs:
         )
 
 
-def num_other_programs() -> float:
-    """Returns how many other programs share this machine's processors now."""
-    count = os.cpu_count() or 1
-    with multiprocessing.get_context("fork").Pool(count) as pool:
-        parts = pool.map(_spin, [1.0] * count)
-    return max(0.0, count * count / sum(parts) - count)
-
-
-def _spin(seconds: float) -> float:
-    """Return the part of a processor that a program gets."""
-    begin, used = time.perf_counter(), time.process_time()
-    while time.perf_counter() < begin + seconds:
-        pass
-    return (time.process_time() - used) / (time.perf_counter() - begin)
+def machine(most_ranks: int) -> Machine:
+    """Returns what ranks get of this machine's processors now."""
+    processors: dict[int, float] = {}
+    with tempfile.TemporaryDirectory() as name:
+        files = Path(name) / "files"
+        files.mkdir()
+        write_files(files, 4)
+        distance = Distance(0, late_share=0, connection_kb_per_second=0)
+        with store(Path(name), {"files": files}, [distance]) as (endpoint,):
+            place = Place(endpoint, "files/")
+            for busy in takewhile(lambda busy: busy <= most_ranks, (1, 2, 4, 8, 16, 32)):
+                with multiprocessing.get_context("fork").Pool(busy) as pool:
+                    of_ranks = pool.map(_spent_by_rank, [place] * busy, 1)
+                begins, ends, spent = zip(*of_ranks, strict=True)
+                processors[busy] = sum(spent) / (max(ends) - min(begins))
+    return Machine(processors)
 
 
 def _serve(pipe: Any) -> None:
@@ -113,15 +118,16 @@ def _torch_store() -> tuple[dict[str, float], float, float, float]:
     return operation, max(0.0, more_key), max(0.0, server_byte), max(0.0, round_trip)
 
 
-def _opened(place: Place) -> ParquetDataset:
-    return ParquetDataset(place.s3_url, storage_options=options_of_s3(place), batch_size=8)
+def _opened(place: Place, filters: str | None = None) -> ParquetDataset:
+    options = options_of_s3(place)
+    return ParquetDataset(place.s3_url, storage_options=options, batch_size=8, filters=filters)
 
 
-def _spent_by_rank(place: Place) -> float:
-    """Return the processor seconds of a process that makes its first data set."""
-    begin = time.process_time()
+def _spent_by_rank(place: Place) -> tuple[float, float, float]:
+    """Return when a process begins and ends its first data set, and its processor seconds."""
+    begin, used = time.perf_counter(), time.process_time()
     _opened(place)
-    return time.process_time() - begin
+    return begin, time.perf_counter(), time.process_time() - used
 
 
 def _files(folder: Path) -> dict[str, Any]:
@@ -149,9 +155,11 @@ def _files(folder: Path) -> dict[str, Any]:
 
         # A forked rank loads and makes what later openings of this process have.
         with multiprocessing.get_context("fork").Pool(1) as pool:
-            first = pool.apply(_spent_by_rank, (places["few"],))
+            *_, first = pool.apply(_spent_by_rank, (places["few"],))
         listings = [spent(listed, name) for name in objects]
         openings = [spent(_opened, name) for name in objects]
+        selecting = [spent(partial(_opened, filters=CONDITION), name) for name in objects]
+        selection = _opened(places["many"], CONDITION).manifest.selection
         listing = listed(places["many"])
         options = options_of_s3(places["many"])
         manifest = read_manifest(places["many"].s3_url, StorageArguments(options=options))
@@ -165,8 +173,11 @@ def _files(folder: Path) -> dict[str, Any]:
     decoded = time.process_time() - begin
     of_list = (listings[1] - listings[0]) / more
     of_footer = (openings[1] - openings[0]) / more - of_list
+    selected = b"".join(getattr(selection, of.name).tobytes() for of in fields(RowSelection))
     return {
         "footer": of_footer,
+        "evaluated": (selecting[1] - selecting[0]) / more - of_list - of_footer,
+        "selected_bytes": len(zlib.compress(selected)) / num_files,
         "listed": of_list,
         "open_store": first - 100 * (of_list + of_footer),
         "decode_file": decoded / num_files,

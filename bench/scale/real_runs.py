@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.parquet as pq
 import s3fs  # noqa: F401, imported before ranks are forked
 import torch.distributed as dist
@@ -31,6 +32,8 @@ from stores.readers import options_of_s3
 from torchparquet import ParquetDataset
 from torchparquet._impl.files.remote import node_files
 
+# Statistics do not decide it.
+CONDITION = "user % 7 = 3"
 PHASES = ("open", "first batch", "second batch")
 _SECONDS = 300
 

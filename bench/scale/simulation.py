@@ -30,7 +30,7 @@ SCALE = 1024
 _FIRST_SPAN, _MAX_SPAN, _MAX_TRIES, _MAX_SECONDS, _BURST = 0.1, 20.0, 91, 180.0, 0.5
 _TURN_SECONDS = 0.02
 # Connections of a rank, see `files/store_reading`.
-_LEAST, _LEAST_FOR_FOOTERS = 8, 32
+_LEAST, _LEAST_FOR_SMALL = 8, 32
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,11 @@ class Costs:
         listed: To list a key, beyond the page's latency.
         open_store: Processor time of a rank that makes its first data set: what it loads, and its
             connection to the store of objects.
+        evaluated: To find the rows of a condition in a file.
         decode_file: To decode a file's row of the listing and the manifest of others.
         listed_bytes: Of a file in the listing, compressed.
         footer_bytes: Of a file in the manifest, compressed.
+        selected_bytes: Of a file in the rows that a condition leaves, compressed.
         rank_note_bytes: Of what a rank tells others.
     """
 
@@ -59,10 +61,34 @@ class Costs:
     footer: float
     listed: float
     open_store: float
+    evaluated: float
     decode_file: float
     listed_bytes: float
     footer_bytes: float
+    selected_bytes: float
     rank_note_bytes: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What ranks get of the processors of a machine, on which other programs run too.
+
+    It is measured, because it is no part of equal size: Linux divides processors among sessions
+    first, and runs programs at once that have slept, as ranks do between answers.
+
+    Attributes:
+        processors: That some ranks get together while they make their data sets, by their number.
+    """
+
+    processors: Mapping[int, float]
+
+    def mean(self, other: Machine) -> Machine:
+        """Return what lies between two measurements."""
+        return Machine({n: (of + other.processors[n]) / 2 for n, of in self.processors.items()})
+
+    def slowdown(self, num_ranks: int) -> float:
+        """Return seconds for each second of a processor."""
+        return num_ranks / self.processors[max(n for n in self.processors if n <= num_ranks)]
 
 
 @dataclass
@@ -167,8 +193,7 @@ class World:
     """Ranks, their nodes and their stores, in simulated time.
 
     Attributes:
-        machine: Processors that all ranks share, as in a check on one machine, and how many other
-            programs share them too; None: each rank has a processor.
+        machine: One that all ranks share, as in a check; None: each rank has a processor.
     """
 
     costs: Costs
@@ -176,7 +201,7 @@ class World:
     ranks_per_node: int
     latency: float
     limit_per_second: float = float("inf")
-    machine: tuple[int, float] | None = None
+    machine: Machine | None = None
 
     def __post_init__(self) -> None:
         """Begin at no time."""
@@ -184,29 +209,29 @@ class World:
         self.objects = Objects(self.env, self.latency, self.limit_per_second)
         self.store = TorchStore(self)
         self._num_computing = 0
+        self._free_at: dict[int, float] = {}
         self._files: dict[tuple[int, str], tuple[int, simpy.Resource]] = {}
         self._connected: set[int] = set()
+        self._clients: dict[int, _Client] = {}
         self.failures: list[Exception] = []
 
     def sleep(self, seconds: float) -> None:
         """Let simulated time pass for the rank that calls."""
-        self._wait(self.env.timeout(max(0.0, seconds)))
+        self.wait(self.env.timeout(max(0.0, seconds)))
 
     def compute(self, seconds: float) -> None:
-        """Have a processor work for the rank that calls."""
+        """Have a processor work for the rank that calls, whose threads take turns."""
+        rank, now = greenlet.getcurrent().rank, self.env.now
+        if self.machine is None:
+            self._free_at[rank] = max(now, self._free_at.get(rank, 0.0)) + seconds
+            self.sleep(self._free_at[rank] - now)
+            return
         self._num_computing += 1
         while seconds > 0:
-            part = seconds if self.machine is None else min(seconds, _TURN_SECONDS)
+            part = min(seconds, _TURN_SECONDS)
+            self.sleep(part * self.machine.slowdown(self._num_computing))
             seconds -= part
-            self.sleep(part * self._slowdown())
         self._num_computing -= 1
-
-    def _slowdown(self) -> float:
-        if self.machine is None:
-            return 1.0
-        processors, others = self.machine
-        # Each program has the same part of the processors.
-        return max(1.0, (self._num_computing + others) / processors)
 
     def connect(self, rank: int) -> None:
         """Have a rank make what reaches the store of objects, if it has not yet."""
@@ -214,27 +239,37 @@ class World:
             self._connected.add(rank)
             self.compute(self.costs.open_store)
 
-    def in_turn(self, num_requests: int, kind: str) -> None:
-        """Ask the store of objects for one thing after another, as listings do."""
-        for _ in range(num_requests):
+    def in_turn(self, steps: Sequence[Collection[str]]) -> None:
+        """Ask the store of objects for one thing after another, or for some at once."""
+        for kinds in steps:
+            left = list(kinds)
             for failures in range(_MAX_TRIES):
                 self.sleep(self.latency)
-                if self.objects.accepts(kind):
+                left = [kind for kind in left if not self.objects.accepts(kind)]
+                if not left:
                     break
                 self.sleep(_wait_after(failures))
 
-    def fetch_footers(self, num_requests: int) -> None:
-        """Ask for footers by the native client, and wait for all."""
-        self._wait(_Client(self, num_requests, 0.0, num_requests, _LEAST_FOR_FOOTERS).come)
+    def ask_small(self, rank: int, num_requests: int) -> simpy.Event:
+        """Ask for footers or columns by the native client, and return when all have come."""
+        client = self._clients.get(rank) or self._clients.setdefault(
+            rank, _Client(self, _LEAST_FOR_SMALL)
+        )
+        return client.ask(num_requests, 0.0, num_requests)
 
     def fetch(self, num_requests: int, seconds_each: float, first: int) -> None:
         """Ask for ranges by the native client, and wait for the first of them."""
-        client = _Client(self, num_requests, seconds_each, first, _LEAST)
-        self._wait(client.come)
+        self.wait(_Client(self, _LEAST).ask(num_requests, seconds_each, first))
+
+    def beside(self, rank: int, act: Callable[[], None]) -> simpy.Event:
+        """Have a thread of a rank act, and return its end."""
+        return self.env.process(self._process(act, rank))
 
     @staticmethod
-    def _wait(event: simpy.Event) -> None:
-        greenlet.getcurrent().parent.switch(event)
+    def wait(event: simpy.Event) -> None:
+        """Wait, for the rank that calls."""
+        if not event.processed:
+            greenlet.getcurrent().parent.switch(event)
 
     def run(self, rank: Callable[[peers.Peers], None]) -> float:
         """Run all ranks, and return when the last one ended."""
@@ -244,23 +279,21 @@ class World:
                 stack.enter_context(patch)
             for own in numbers:
                 of = peers.Peers(numbers, own, self.store)  # type: ignore[arg-type]
-                self.env.process(self._process(rank, of))
+                self.env.process(self._process(partial(rank, of), own))
             self.env.run()
         if self.failures:
             raise self.failures[0]
         return float(self.env.now)
 
-    def _process(
-        self, rank: Callable[[peers.Peers], None], of: peers.Peers
-    ) -> Generator[simpy.Event, Any, None]:
-        def act() -> None:
-            greenlet.getcurrent().node = of.own // self.ranks_per_node
+    def _process(self, act: Callable[[], None], rank: int) -> Generator[simpy.Event, Any, None]:
+        def guarded() -> None:
+            greenlet.getcurrent().rank = rank
             try:
-                rank(of)
+                act()
             except Exception as error:
                 self.failures.append(error)
 
-        running = greenlet.greenlet(act)
+        running = greenlet.greenlet(guarded)
         event = running.switch()
         while not running.dead:
             yield event
@@ -278,16 +311,16 @@ class World:
 
     @contextlib.contextmanager
     def _shared_file(self, name: str) -> Iterator[int]:
-        key = greenlet.getcurrent().node, name
+        key = greenlet.getcurrent().rank // self.ranks_per_node, name
         if key not in self._files:
             self._files[key] = os.memfd_create(name), simpy.Resource(self.env, 1)
         file, lock = self._files[key]
         with lock.request() as turn:
-            self._wait(turn)
+            self.wait(turn)
             yield file
 
     def _forget(self, name: str, _: int) -> None:
-        file, _lock = self._files.pop((greenlet.getcurrent().node, name))
+        file, _lock = self._files.pop((greenlet.getcurrent().rank // self.ranks_per_node, name))
         os.close(file)
 
 
@@ -303,19 +336,35 @@ def _wait_after(failures: int) -> float:
     return random.uniform(0.0, min(_MAX_SPAN, _FIRST_SPAN * 2**failures))
 
 
-class _Client:
-    """The native client of one reading: how many requests are in flight, and other tries."""
+@dataclass
+class _Asked:
+    """Requests that belong together: `come` happens when the first of them have been answered."""
 
-    def __init__(
-        self, world: World, num_requests: int, seconds_each: float, first: int, least: int
-    ) -> None:
-        self._world, self._seconds_each, self._first = world, seconds_each, first
-        self.come = world.env.event()
-        self._most = max(least, 64 // world.ranks_per_node)
+    seconds_each: float
+    first: int
+    come: simpy.Event
+
+    def answered(self) -> None:
+        self.first -= 1
+        if self.first == 0:
+            self.come.succeed()
+
+
+class _Client:
+    """The native client of one process: how many requests are in flight, and other tries."""
+
+    def __init__(self, world: World, least: int) -> None:
+        self._world, self._most = world, max(least, 64 // world.ranks_per_node)
         self._allowed, self._is_new, self._round = max(self._most // 4, 1), True, 0
-        self._overloaded_at, self._in_flight, self._num_come = -1.0, 0, 0
-        self._queue = deque((0, 0.0) for _ in range(num_requests))  # failures, the first at
+        self._overloaded_at, self._in_flight = -1.0, 0
+        self._queue = deque[tuple[_Asked, int, float]]()  # failures, the first at
+
+    def ask(self, num_requests: int, seconds_each: float, first: int) -> simpy.Event:
+        """Queue requests, and return when the first of them have come."""
+        asked = _Asked(seconds_each, first, self._world.env.event())
+        self._queue.extend([(asked, 0, 0.0)] * num_requests)
         self._begin()
+        return asked.come
 
     def _begin(self) -> None:
         while self._queue and self._in_flight < self._allowed:
@@ -326,9 +375,9 @@ class _Client:
     def _after(self, seconds: float, act: Callable[[], None]) -> None:
         self._world.env.timeout(seconds).callbacks.append(lambda _: act())
 
-    def _answered(self, failures: int, first_at: float) -> None:
+    def _answered(self, asked: _Asked, failures: int, first_at: float) -> None:
         if self._world.objects.accepts("range"):
-            return self._after(self._seconds_each, self._completed)
+            return self._after(asked.seconds_each, partial(self._completed, asked))
         self._in_flight -= 1
         now = self._world.env.now
         if now - self._overloaded_at >= _BURST:
@@ -337,24 +386,20 @@ class _Client:
         first_at = first_at or now
         if failures + 1 >= _MAX_TRIES or now >= first_at + _MAX_SECONDS:
             self._world.objects.num_requests["given up"] += 1
-            self._completed_one()
+            asked.answered()
         else:
-            self._after(_wait_after(failures), partial(self._again, failures + 1, first_at))
+            again = partial(self._again, asked, failures + 1, first_at)
+            self._after(_wait_after(failures), again)
         return self._begin()
 
-    def _completed(self) -> None:
+    def _completed(self, asked: _Asked) -> None:
         self._in_flight -= 1
         self._round += 1
         if self._is_new or self._round >= self._allowed:
             self._round, self._allowed = 0, min(self._most, self._allowed + 1)
-        self._completed_one()
+        asked.answered()
         self._begin()
 
-    def _completed_one(self) -> None:
-        self._num_come += 1
-        if self._num_come == self._first:
-            self.come.succeed()
-
-    def _again(self, failures: int, first_at: float) -> None:
-        self._queue.append((failures, first_at))
+    def _again(self, *of: Any) -> None:
+        self._queue.append(of)
         self._begin()

@@ -4,10 +4,14 @@
 #include <pybind11/typing.h>
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "base/byte_range.h"
 #include "base/errors.h"
 #include "base/process_owned.h"
 #include "bindings/module.h"
@@ -34,6 +38,34 @@ void Fail(RemoteStore& store, const BrokerRequest& request, const std::string& k
   WithoutGil([&] { store.broker().Fail(request, error); });
 }
 
+// Ranges of a file, asked for at once: `places` are offsets and bytes.
+py::typing::List<py::bytes> Read(RemoteStore& store, size_t file,
+                                 const std::vector<std::pair<int64_t, int64_t>>& places) {
+  const std::shared_ptr<const RemoteObject>& object = store.object(file);
+  py::typing::List<py::bytes> contents;
+  std::vector<std::pair<ByteRange, uint8_t*>> wanted;
+  for (const auto& [offset, num_bytes] : places) {
+    if (offset < 0 || num_bytes < 0 || num_bytes > object->num_bytes - offset) {
+      throw CorruptFile("file ends before the " + std::to_string(num_bytes) +
+                        " bytes at offset " + std::to_string(offset));
+    }
+    PyObject* content = PyBytes_FromStringAndSize(nullptr, num_bytes);
+    if (content == nullptr) throw py::error_already_set();
+    contents.append(py::reinterpret_steal<py::bytes>(content));
+    // Nobody else has the object before it is written.
+    wanted.emplace_back(ByteRange{offset, num_bytes},
+                        reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(content)));
+  }
+  WithoutGil([&] {
+    std::vector<RemoteBlocks::Pin> pins;
+    for (const auto& [range, out] : wanted) {
+      if (range.num_bytes > 0) pins.push_back(store.blocks().Hold(object, range));
+    }
+    for (const auto& [range, out] : wanted) store.blocks().Read(object, range, out);
+  });
+  return contents;
+}
+
 // Footers for another store of the same files.
 struct KeptFooters {
   std::vector<std::shared_ptr<const ParsedFooter>> footers;
@@ -55,6 +87,7 @@ RemoteStore::RemoteStore(const std::vector<std::string>& paths,
   if (cache != nullptr) {
     cached_ = MakeProcessOwned<CachedFetcher>(std::move(cache), fetcher_);
   }
+  blocks_ = MakeProcessOwned<RemoteBlocks>(fetcher_);
   for (size_t i = 0; i < paths.size(); ++i) {
     objects_.push_back(std::make_shared<const RemoteObject>(
         RemoteObject{.path = paths[i],
@@ -147,8 +180,8 @@ void BindRemoteStore(py::module_& m) {
           },
           py::arg("request"), py::arg("content"))
       .def("fail", &Fail, py::arg("request"), py::arg("kind"), py::arg("message"))
-      .def("close",
-           [](RemoteStore& store) { WithoutGil([&] { store.broker().Close(); }); })
+      .def("read", &Read, py::arg("file"), py::arg("places"))
+      .def("close", [](RemoteStore& store) { WithoutGil([&] { store.Close(); }); })
       .def_property(
           "footers",
           [](const RemoteStore& store) { return KeptFooters(store.footers()); },

@@ -9,6 +9,7 @@
 
 #include "bindings/arrays.h"
 #include "files/parquet_file.h"
+#include "remote/blocks/remote_blocks.h"
 #include "remote/disk_cache/block_cache.h"
 #include "remote/transport/broker.h"
 #include "remote/transport/cached_fetcher.h"
@@ -39,11 +40,22 @@ class RemoteStore {
     return footers_;
   }
   Broker& broker() { return *broker_; }
+  const std::shared_ptr<const RemoteObject>& object(size_t file) const {
+    return objects_.at(file);
+  }
+  // What is read by Python. Other readers have tables of their own.
+  RemoteBlocks& blocks() { return *blocks_; }
+  // Ends the requests that Python answers, and what it reads.
+  void Close() {
+    blocks_->Stop();
+    broker_->Close();
+  }
 
  private:
   const std::shared_ptr<Broker> broker_;
   std::shared_ptr<Fetcher> fetcher_;
   std::shared_ptr<CachedFetcher> cached_;  // null without a cache on disk
+  std::shared_ptr<RemoteBlocks> blocks_;
   std::vector<std::shared_ptr<const RemoteObject>> objects_;
   std::vector<std::shared_ptr<const ParsedFooter>> footers_;
 };

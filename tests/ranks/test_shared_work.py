@@ -132,6 +132,31 @@ def test_ranks_that_come_together_do_their_own_parts_of_each_work(job: Job) -> N
     assert [done["lengths", part] for part in range(16)] == [part // 4 for part in range(16)]
 
 
+def test_parts_that_ranks_have_begun_are_done_by_these(job: Job) -> None:
+    """Others come to the second work earlier, and take nothing of it."""
+    begun = {0: {1, 2, 3, 6}, 1: {0, 5}, 2: {4, 5}, 3: set[int]()}
+    done: list[tuple[int, int]] = []
+    others_wait = threading.Barrier(len(RANKS))
+
+    def run(rank: int) -> list[bytes]:
+        def work(part: int, num_parts: int) -> bytes:
+            done.append((part, rank))
+            return squares(part, num_parts)
+
+        def is_begun(part: int, _: int) -> bool:
+            if part == 0:
+                others_wait.wait(60)
+            return part in begun[rank]
+
+        return divided(Peers(RANKS, rank, job.store), "rows", 7, work, is_begun)
+
+    with ThreadPoolExecutor(len(RANKS)) as pool:
+        found = list(pool.map(run, RANKS))
+    assert found == [[squares(part, 7) for part in range(7)]] * len(RANKS)
+    assert sorted(part for part, _ in done) == [*range(7)]
+    assert all(part in begun[rank] for part, rank in done)
+
+
 def test_a_rank_that_comes_late_finds_what_others_did(job: Job) -> None:
     first = job.call_parts(2, "squares", 7, squares)
     assert job.call_parts(0, "squares", 7, squares) == first

@@ -8,13 +8,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
+import torch
 
 from tests.fixtures.generated_pages import Levels, list_entries, page, write_pages
 from tests.remote.conftest import table, write_small_pages
 from tests.remote.reading import FaultyStore, asked, by_http, by_s3fs, digests, open_dataset
 from tests.servers.faulty_origin import FaultyOrigin
+from torchparquet._impl.files import manifest_reading
 from torchparquet._impl.files.remote.storage import StorageArguments
+from torchparquet._impl.rows import column_bytes
 from torchparquet._impl.rows.select_rows import RowArguments
 from torchparquet._impl.session.assembly import Source
 
@@ -100,7 +105,8 @@ def test_conditions_ask_for_no_footer_again(
         """As a rank that does all parts."""
         faulty.origin.forget()
         storage = StorageArguments(
-            faulty.options, share=lambda _, most, work: [work(part, most) for part in range(most)]
+            faulty.options,
+            share=lambda _, most, work, *__: [work(part, most) for part in range(most)],
         )
         source = Source(faulty.url, RowArguments(condition), None, storage, None)
         found = source.open(with_sizes=False).row_group_num_rows
@@ -114,6 +120,31 @@ def test_conditions_ask_for_no_footer_again(
     assert num_ranges_in_parts() == footers + 4
     # The cache has the rows of row groups, and not their statistics.
     assert num_ranges(filters=condition, manifest_cache=tmp_path / "cache") == footers + 4
+
+
+@pytest.mark.parametrize("to_store", [by_http, by_s3fs])
+def test_conditions_count_by_the_columns_of_all_files(
+    origin: FaultyOrigin, tmp_path: Path, to_store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first files are looked at before others tell of wider types, or of the column itself."""
+    monkeypatch.setattr(manifest_reading, "_FILES_AT_ONCE", 1)
+    monkeypatch.setattr(column_bytes, "_FILES", 1)
+    monkeypatch.setattr(column_bytes, "_BYTES", 0)
+    with_x = set()
+    for number, kind in enumerate([None, pa.uint8(), pa.int64(), None, pa.int64()]):
+        numbers = range(number * 50, number * 50 + 50)
+        columns = {"id": pa.array(numbers)}
+        if kind is not None:
+            columns["x"] = pa.array(numbers, kind)
+            with_x |= {*numbers}
+        pq.write_table(pa.table(columns), tmp_path / f"{number}.parquet", row_group_size=20)
+    expected = [n for n in range(250) if (n > 79 if n in with_x else n > 180)]
+    x, id_ = pc.field("x"), pc.field("id")
+    # Of uint8 it would be positive.
+    condition = (pc.bit_wise_not(x) < -80) | (x.is_null() & (id_ > 180))
+    dataset = to_store(origin, tmp_path).open(columns=["id"], filters=condition)
+    found = [batch["id"] for batch in dataset]
+    assert torch.cat(found).tolist() == expected
 
 
 @pytest.mark.mostly_long(every=3)

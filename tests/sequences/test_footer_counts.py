@@ -80,7 +80,7 @@ def test_parts_of_a_pass_read_the_footers_of_their_own_files(
         read.extend(listing.paths)
         return footers_of(listing, *options, **named)
 
-    def share(_: str, most: int, work: Any) -> list[bytes]:
+    def share(_: str, most: int, work: Any, *__: Any) -> list[bytes]:
         return [work(part, most) for part in range(most)]
 
     monkeypatch.setattr(length_pass, "footers_of", counted)

@@ -139,6 +139,15 @@ class RemoteStore:
     ) -> None: ...
     def give_bytes(self, request: RemoteRequest, content: typing_extensions.Buffer) -> None: ...
     def next_request(self) -> RemoteRequest | None: ...
+    def read(
+        self,
+        file: typing.SupportsInt | typing.SupportsIndex,
+        places: collections.abc.Sequence[
+            tuple[
+                typing.SupportsInt | typing.SupportsIndex, typing.SupportsInt | typing.SupportsIndex
+            ]
+        ],
+    ) -> list[bytes]: ...
 
 class DataFiles:
     def __init__(

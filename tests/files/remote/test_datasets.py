@@ -233,7 +233,7 @@ def test_each_footer_is_read_by_one_rank_for_all(tree: Path, memory: Any) -> Non
     upload(tree, memory, "/root")
     left: dict[str, list[bytes]] = {}
 
-    def share(what: str, most: int, work: Callable[[int, int], bytes]) -> list[bytes]:
+    def share(what: str, most: int, work: Callable[[int, int], bytes], *_: Any) -> list[bytes]:
         num_parts = min(most, 3)
         if what not in left:
             left[what] = [work(part, num_parts) for part in range(num_parts)]

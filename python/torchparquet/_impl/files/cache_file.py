@@ -134,6 +134,10 @@ class Pass(Generic[Kept]):
     codec: Callable[[slice], Codec[Kept]]
     make: Callable[[slice], Kept]
     joined: Callable[[Sequence[Kept]], Kept]
+    # Called if ranks make parts.
+    before: Callable[[], None] = lambda: None
+    # True if this rank has begun with what `make` finds; None if none has.
+    is_begun: Callable[[slice], bool] | None = None
 
     def found(self, ends: Sequence[int], file: KeptFile[Kept] | None, share: Share | None) -> Kept:
         """Return the value: that of the file, or what ranks make of parts between some ends.
@@ -164,7 +168,10 @@ class Pass(Generic[Kept]):
             of = part_of(*part)
             return self.codec(of).encode(self.make(of))
 
-        contents = share(json.dumps(self.told), len(ends), made)
+        begun = self.is_begun
+        is_begun = None if begun is None else lambda *part: begun(part_of(*part))
+        self.before()
+        contents = share(json.dumps(self.told), len(ends), made, is_begun)
         parts = [
             # They may be large, and are in memory twice for no longer than they must.
             decoded(contents.pop(0), self.codec(part_of(part, num_parts)).decode)
@@ -243,7 +250,12 @@ def found_by_pass(
         path = f"{os.fspath(storage.manifest_cache)}.{key}.{noun}"
         file = KeptFile(path, of.codec(slice(0, manifest.num_row_groups)), storage, manifest.files)
     share = None if keys is not None else storage.share
-    return replace(of, told=told).found(_ends_of_parts(manifest), file, share)
+    ends = _ends_of_parts(manifest)
+    if of.is_begun is not None:
+        # The same files as in the work that has begun them.
+        last = np.searchsorted(manifest.row_group_file, range(len(manifest.files)), side="right")
+        ends = last.tolist()
+    return replace(of, told=told).found(ends, file, share)
 
 
 def _ends_of_parts(manifest: Manifest) -> list[int]:

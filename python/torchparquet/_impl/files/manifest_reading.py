@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from torchparquet._impl.native import Decryption, Footers, LeafColumn, RemoteStore
 
 _MAX_DEFAULT_THREADS = 16
+# Whose footers come before anything is begun with them: a few for each connection.
+_FILES_AT_ONCE = 256
 _TUPLES = ("dtypes", "list_lengths")
 _SAME_IN_LEAVES = [
     field.name for field in fields(Leaf) if field.name not in (*_TUPLES, "row_bytes", "standing")
@@ -59,9 +61,9 @@ class HeldFooters:
         self.readings: list[RemoteStore] = []
 
     @property
-    def has_some(self) -> bool:
-        """True if any were read."""
-        return bool(self._parts)
+    def held(self) -> list[int]:
+        """The numbers of files whose footers were read."""
+        return [file for files, _ in self._parts for file in files]
 
     def add(self, files: Sequence[int], footers: Footers) -> None:
         """Hold the footers of files, which are in order."""
@@ -92,6 +94,18 @@ class HeldFooters:
         return None
 
 
+class EarlyWork(Protocol):
+    """Work on files that begins as soon as their footers are there."""
+
+    told: str  # differs for other work
+
+    def divide(self) -> None:
+        """Know that ranks divide the files."""
+
+    def begin(self, first: int, part: Manifest, footers: HeldFooters) -> None:
+        """Begin with files, of which `first` is the number of the first one."""
+
+
 def open_manifest(
     paths: SourceArgument,
     num_threads: int | None = None,
@@ -101,11 +115,12 @@ def open_manifest(
     with_chunk_sizes: bool = False,
     with_contents: bool = False,
     leave_out: Callable[[Listing], Listing] | None = None,
+    early: EarlyWork | None = None,
 ) -> tuple[Manifest, HeldFooters | None]:
     """Return the manifest of a data set, from its cache if the files have not changed since.
 
     The content of footers of files on disk comes only with a manifest that this process read of
-    them. `leave_out` takes files away before any is opened.
+    them. `leave_out` takes files away before any is opened. `early` begins with files of a store.
     """
     listing = find_files(paths, storage, empty_files=leave_out is not None)
     listing = listing if leave_out is None else leave_out(listing)
@@ -113,6 +128,9 @@ def open_manifest(
     options = {"with_chunk_sizes": with_chunk_sizes, "with_contents": with_contents}
     held = HeldFooters(listing, num_threads)
     whole = slice(0, len(listing.paths))
+    by_each = listing.store is None or keys is not None
+    # Ranks divide row groups of fewer files more evenly.
+    begun = None if by_each or whole.stop < _FILES_AT_ONCE else early
 
     def part(files: slice) -> Listing:
         return listing if files == whole else listing.pick(range(files.start, files.stop))
@@ -125,7 +143,17 @@ def open_manifest(
         if with_contents:
             held.add(range(files.start, files.stop), footers)
         sizes = frozen(footers.chunk_num_bytes) if with_chunk_sizes else None
-        return replace(_manifest_of(part(files), footers), chunk_num_bytes=sizes)
+        manifest = replace(_manifest_of(part(files), footers), chunk_num_bytes=sizes)
+        if begun is not None:
+            of_part = HeldFooters(manifest.listing, num_threads)
+            of_part.add(range(len(manifest.files)), footers)
+            begun.begin(files.start, manifest, of_part)
+        return manifest
+
+    def read_all(files: slice) -> Manifest:
+        begins = range(files.start, files.stop, files.stop if begun is None else _FILES_AT_ONCE)
+        parts = [read(slice(at, min(at + begins.step, files.stop))) for at in begins]
+        return parts[0] if len(parts) == 1 else _joined(part(files), parts)
 
     if cache is not None and (keys is not None or listing.memory):
         shown = without_credentials(checked_path(cache, "manifest_cache"))
@@ -139,13 +167,14 @@ def open_manifest(
     file = None
     if cache is not None and all(listing.stamps):
         file = KeptFile(cache, codec(whole), storage, listing.paths)
-    by_each = listing.store is None or keys is not None
     told = ["footers", listing.paths, listing.num_bytes, listing.stamps, with_chunk_sizes]
-    manifest = Pass(told, codec, read, partial(_joined, listing)).found(
+    before = (lambda: None) if begun is None else begun.divide
+    told += [] if begun is None else [begun.told]
+    manifest = Pass(told, codec, read_all, partial(_joined, listing), before).found(
         range(1, whole.stop + 1), file, None if by_each else storage.share
     )
     _check_rows(manifest)
-    has_contents = with_contents and (held.has_some or listing.store is not None)
+    has_contents = with_contents and (held.held or listing.store is not None)
     return manifest, held if has_contents else None
 
 

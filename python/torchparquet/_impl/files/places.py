@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
 from torchparquet._impl.files.remote.failures import Patience, patiently
@@ -124,10 +124,15 @@ class StorePlace:
             if entry is None:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", shown)
             return entry
-        if family(store.scheme) in WITH_BUCKETS and glob.has_magic(name.partition("/")[0]):
+        is_bucket = family(store.scheme) in WITH_BUCKETS
+        if is_bucket and glob.has_magic(name.partition("/")[0]):
             raise ValueError(f"a pattern must spell out the bucket: {shown!r}")
-        # The Hub's library would list the whole directory anew for each file.
-        entry = store.look_up(name, afresh=store.scheme != "hf")
+        with ThreadPoolExecutor(1) as thread:
+            # What is named as directories are is listed meanwhile; errors come with the look.
+            if is_bucket and not PurePosixPath(name).suffix and not glob.has_magic(name):
+                thread.submit(self._list, name)
+            # The Hub's library would list the whole directory anew for each file.
+            entry = store.look_up(name, afresh=store.scheme != "hf")
         is_empty = entry is not None and not entry.is_directory and entry.num_bytes == 0
         # Some programs mark a directory by an empty object of its name.
         if is_empty and self._list(name):

@@ -58,9 +58,10 @@ class StoreReading:
             with plain_errors("make an address of", listing.paths[0], store.secrets):
                 if not native.has_http() or maker(listing.names[0], listing.stamps[0]) is None:
                     maker = None
-        # A machine's processes that read share 64, and each has 8 at least, or 32 for footers,
-        # which are small and mostly waited for. Large machines have four for each processor: one
-        # thread of the client brings what three others decode, or more, and needs 16.
+        # A machine's processes that read share 64, and each has 8 at least, or 32 for footers and
+        # conditions, which are small and mostly waited for: with 64 each, 128 ranks of one store
+        # have more requests refused, and take longer. Large machines have four for each processor:
+        # one thread of the client brings what three others decode, or more, and needs 16.
         of_rank = max(64 // num_ranks_here(), 4 * num_own_processors())
         connections = max(32 if just_listed else 8, of_rank // num_workers)
         client_threads = max(1, num_own_processors() // (4 * num_workers))

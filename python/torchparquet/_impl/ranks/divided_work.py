@@ -21,7 +21,7 @@ import os
 import struct
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, takewhile
 from typing import Any, TypeAlias
 
@@ -47,11 +47,18 @@ _NOTHING = b"-"
 _logger = logging.getLogger("torchparquet")
 
 
-def divided(peers: Peers | None, what: str, most_parts: int, work: Work) -> list[bytes]:
+def divided(
+    peers: Peers | None,
+    what: str,
+    most_parts: int,
+    work: Work,
+    is_begun: Callable[[int, int], bool] | None = None,
+) -> list[bytes]:
     """Return the results of the parts of `work`, in order, each done by one rank.
 
     The n-th call of a rank for one `what` belongs to the n-th calls of others. Without peers there
-    is one part.
+    is one part. `is_begun` tells the parts that this rank has begun with in an earlier work of the
+    same ranks, where each part was taken: it takes these alone.
     """
     if peers is None:
         return [work(0, 1)]
@@ -60,7 +67,7 @@ def divided(peers: Peers | None, what: str, most_parts: int, work: Work) -> list
     place = f"torchparquet/work/{(of := digest(told))}/{peers.start.number(of)}"
     done = {
         part: _done(peers, f"{place}/{part}", work, part, num_parts)
-        for part in _taken(peers, place, num_parts)
+        for part in _taken(peers, place, num_parts, is_begun)
     }
     found = _once_on_node(peers, place, lambda: _with_others(peers, place, done, num_parts, work))
     if peers.store.add(f"{place}/read", 1) == len(peers.ranks):
@@ -68,7 +75,9 @@ def divided(peers: Peers | None, what: str, most_parts: int, work: Work) -> list
     return [found[part] for part in range(num_parts)]
 
 
-def _taken(peers: Peers, place: str, num_parts: int) -> Iterator[int]:
+def _taken(
+    peers: Peers, place: str, num_parts: int, is_begun: Callable[[int, int], bool] | None
+) -> Iterator[int]:
     """Yield the parts that this rank is the first to take: its own ones, then others.
 
     Its own are the same in each work, so it holds already what it read of them for the last one.
@@ -76,8 +85,11 @@ def _taken(peers: Peers, place: str, num_parts: int) -> Iterator[int]:
     num_ranks, index = len(peers.ranks), peers.ranks.index(peers.own)
     own = range(-(-index * num_parts // num_ranks), -(-(index + 1) * num_parts // num_ranks))
     counted = iter(lambda: peers.store.add(f"{place}/taken", 1) - 1, None)
+    parts: Iterable[int] = chain(own, takewhile(lambda part: part < num_parts, counted))
+    if is_begun is not None:
+        parts = (part for part in range(num_parts) if is_begun(part, num_parts))
     tried = set[int]()
-    for part in chain(own, takewhile(lambda part: part < num_parts, counted)):
+    for part in parts:
         taker = bytes(peers.store.compare_set(f"{place}/{part}/rank", "", str(peers.own)))
         if part not in tried and taker.decode() == str(peers.own):
             yield part

@@ -13,7 +13,7 @@ from torch.utils.data import get_worker_info
 
 from torchparquet._impl.checks import shown
 from torchparquet._impl.plan.plan_options import Topology
-from torchparquet._impl.ranks.divided_work import Work, divided
+from torchparquet._impl.ranks.divided_work import divided
 from torchparquet._impl.ranks.peers import Peers
 from torchparquet.options import Ranks
 
@@ -127,9 +127,9 @@ class Membership:
             return None
         return Peers(tuple(numbers), own, dist.distributed_c10d._get_default_store())
 
-    def divided(self, what: str, most_parts: int, work: Work) -> list[bytes]:
-        """Return the parts of `work`, each done by one rank for all; see `ranks.divided_work`."""
-        return divided(self.peers(), what, most_parts, work)
+    def divided(self, *told: Any) -> list[bytes]:
+        """Return the parts of work, each done by one rank for all; see `ranks.divided_work`."""
+        return divided(self.peers(), *told)
 
     @property
     def is_alone(self) -> bool:

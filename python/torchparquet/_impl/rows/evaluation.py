@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -15,8 +16,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from torchparquet._impl.checks import listed
+from torchparquet._impl.files.manifest import RowSelection
 from torchparquet._impl.files.schemas import no_such_column
 from torchparquet._impl.processors import num_processors
+from torchparquet._impl.rows.column_bytes import ColumnBytes
 from torchparquet._impl.rows.filters import fitting_value
 from torchparquet._impl.rows.fragments import Fragments
 from torchparquet._impl.rows.pruning.condition import Condition
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from torchparquet._impl.files.footers.decryption import FileKeys
     from torchparquet._impl.files.manifest import Manifest
     from torchparquet._impl.files.manifest_reading import HeldFooters
+    from torchparquet._impl.rows.early_rows import EarlyRows
 
 # By name, for the rows of one row group.
 Values: TypeAlias = "Mapping[str, pa.ChunkedArray]"
@@ -37,37 +41,13 @@ Mask: TypeAlias = NDArray[np.bool_]
 MaskOf: TypeAlias = Callable[[int, Values], Mask]
 
 FILTERS = "filters"
-_MAX_FILES_AT_ONCE = 8
+_FILES_AT_ONCE = 8
+# Threads that wait for a store.
+_FILES_OF_STORE = 64
 
 
-def evaluate(
-    manifest: Manifest,
-    expressions: Mapping[str, pc.Expression],
-    keys: FileKeys | None,
-    mask_of: MaskOf,
-    footers: HeldFooters | None = None,
-) -> Iterator[Mask]:
-    """Yield a mask for each row group, in order; those that `FILTERS` decides get no values."""
-    files = _Files(manifest, expressions, keys, footers)
-    waiting: deque[Future[list[Mask]]] = deque()
-    # Threads that read a store wait for most of their time.
-    is_waiting = manifest.listing.store is not None
-    num_threads = _MAX_FILES_AT_ONCE if is_waiting else num_processors()
-    pool = ThreadPoolExecutor(min(num_threads, _MAX_FILES_AT_ONCE))
-    try:
-        for place in range(len(files.numbers)):
-            waiting.append(pool.submit(files.masks, place, mask_of))
-            if len(waiting) > _MAX_FILES_AT_ONCE:
-                yield from waiting.popleft().result()
-        while waiting:
-            yield from waiting.popleft().result()
-    finally:
-        files.stopped.set()
-        pool.shutdown(cancel_futures=True)
-
-
-class _Files:
-    """The files of a manifest that have row groups, of which any thread may read."""
+class Evaluation:
+    """The values of expressions for the rows of a manifest, and the rows that count by them."""
 
     def __init__(
         self,
@@ -75,10 +55,11 @@ class _Files:
         expressions: Mapping[str, pc.Expression],
         keys: FileKeys | None,
         footers: HeldFooters | None,
+        early: EarlyRows | None = None,
     ) -> None:
         """Find the schema, check the expressions against it, and ask partition keys."""
         self.numbers: list[int] = np.unique(manifest.row_group_file).tolist()
-        self._manifest = manifest
+        self._manifest, self._early = manifest, early
         self._is_encrypted = keys is not None
         self._fragments = Fragments(manifest, keys, footers)
         schema = self._fragments.schema
@@ -87,14 +68,14 @@ class _Files:
             [pa.field(name, self._type_of(name, one)) for name, one in expressions.items()]
         )
         names = itertools.chain.from_iterable(one.columns for one in self._conditions.values())
-        self._fields = pa.schema([schema.field(name) for name in dict.fromkeys(names)])
+        self.fields = pa.schema([schema.field(name) for name in dict.fromkeys(names)])
         has_rows = manifest.file_num_rows[self.numbers] > 0
         self._known = [
-            self._fragments.known(file, self._fields.names) if has_rows[place] else {}
+            self._fragments.known(file, self.fields.names) if has_rows[place] else {}
             for place, file in enumerate(self.numbers)
         ]
-        # Then `masks` returns soon in all threads, with masks that mean nothing.
-        self.stopped = threading.Event()
+        # Then threads return soon, with rows that mean nothing.
+        self._stopped = threading.Event()
         self._may_hold = self._may_fail = np.ones(len(self.numbers), bool)
         if FILTERS in expressions:
             condition = self._conditions[FILTERS]
@@ -104,6 +85,36 @@ class _Files:
         self._may_hold = self._may_hold & has_rows
         asked = np.flatnonzero(self._may_hold & self._may_fail)
         self._fragments.read_footers([self.numbers[place] for place in asked.tolist()])
+        # Of other files pyarrow reads the values.
+        is_asked = manifest.listing.store is not None and footers is not None and keys is None
+        self._columns = ColumnBytes(manifest.listing, self.numbers) if is_asked else None
+
+    def selections(self, mask_of: MaskOf) -> Iterator[RowSelection]:
+        """Yield the rows of each file with row groups, in order.
+
+        `mask_of` gets no values of row groups that `FILTERS` decides.
+        """
+        most = _FILES_AT_ONCE if self._columns is None else _FILES_OF_STORE
+        # Threads that read a store wait for most of their time.
+        is_waiting = self._manifest.listing.store is not None
+        pool = ThreadPoolExecutor(most if is_waiting else min(num_processors(), most))
+        waiting: deque[Future[RowSelection]] = deque()
+        try:
+            for place in range(len(self.numbers)):
+                waiting.append(pool.submit(self._selection, place, mask_of))
+                if len(waiting) > most:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            self.stop()
+            pool.shutdown(cancel_futures=True)
+
+    def stop(self) -> None:
+        """Have all threads end soon."""
+        self._stopped.set()
+        if self._columns is not None:
+            self._columns.stop()
 
     def _type_of(self, name: str, expression: pc.Expression) -> pa.DataType:
         """Return the type of an expression's values."""
@@ -143,12 +154,23 @@ class _Files:
         ]
         return no_such_column(".".join(parts), argument, [*schema.names, *names])
 
-    def masks(self, place: int, mask_of: MaskOf) -> list[Mask]:
-        """Return the mask of each of a file's row groups."""
+    def _selection(self, place: int, mask_of: MaskOf) -> RowSelection:
+        """Return the rows of a file's row groups that count."""
+        file = self.numbers[place]
+        first, end = np.searchsorted(self._manifest.row_group_file, [file, file + 1]).tolist()
+        in_file = self._manifest.row_group_in_file[first:end]
+        early = None if self._early is None else self._early.of(file)
+        # What has failed is tried again, now that all files are known.
+        if early is not None and early.exception() is None:
+            fields, selections = early.result()
+            if fields.equals(self.fields):
+                whole = selections[file]
+                return whole.keep(np.isin(np.arange(len(whole.form)), in_file))
+        return RowSelection.of_masks(self._masks(place, first, in_file.tolist(), mask_of))
+
+    def _masks(self, place: int, first: int, in_file: list[int], mask_of: MaskOf) -> list[Mask]:
         manifest, file = self._manifest, self.numbers[place]
-        path = manifest.files[file]
-        first, end = np.searchsorted(manifest.row_group_file, [file, file + 1]).tolist()
-        in_file = manifest.row_group_in_file[first:end].tolist()
+        path, end = manifest.files[file], first + len(in_file)
         masks = [np.zeros(count, bool) for count in manifest.row_group_num_rows[first:end].tolist()]
         if not self._may_hold[place]:
             return masks
@@ -160,7 +182,7 @@ class _Files:
                 opened = self._opened(place, in_file)
                 left, whole = self._undecided(opened)
                 read = [first + at for at, number in enumerate(in_file) if number in left]
-                for number, values in self._read(opened, read):
+                for number, values in self._read(place, opened, read):
                     masks[number - first] = mask_of(number, values)
         except pa.ArrowInvalid as error:
             if any(one.misfit(self._fragments.schema) for one in self._conditions.values()):
@@ -180,7 +202,7 @@ class _Files:
             names = " and ".join(self._conditions)
             raise EncryptedFileError(
                 f"{names} must have the key of every encrypted column to read "
-                f"{listed(self._fields.names)}: give all keys in decryption_properties, or leave "
+                f"{listed(self.fields.names)}: give all keys in decryption_properties, or leave "
                 f"{names} out: {self._manifest.files[file]!r}"
             )
 
@@ -195,28 +217,41 @@ class _Files:
     def _opened(self, place: int, row_groups: Sequence[int]) -> PrunedFile:
         file, known = self.numbers[place], self._known[place]
         in_file = self._fragments.stored_schema(file)
-        names = _stored_names(self._fields, self._fragments.stored_names(file), in_file)
+        names = _stored_names(self.fields, self._fragments.stored_names(file), in_file)
         told = {names[name]: value for name, value in known.items()}
         footer = self._fragments.footer(file, told)
         return PrunedFile(file, row_groups, self._is_encrypted, footer, in_file, names, known, told)
 
-    def _read(self, file: PrunedFile, numbers: list[int]) -> Iterator[tuple[int, Values]]:
+    def _read(
+        self, place: int, file: PrunedFile, numbers: list[int]
+    ) -> Iterator[tuple[int, Values]]:
         """Yield the values of row groups, of which only those of one are held at a time."""
         if not numbers:
             return
         manifest = self._manifest
         in_file = manifest.row_group_in_file[numbers].tolist()
-        whole = self._fragments.with_values(file.number, file.footer, file.told)
-        schema = pa.schema([field.with_name(file.names[field.name]) for field in self._fields])
+        schema = pa.schema([field.with_name(file.names[field.name]) for field in self.fields])
         columns = {key: one.renamed(file.names) for key, one in self._conditions.items()}
-        part = whole.subset(row_group_ids=in_file, schema=schema)
-        batches = part.scanner(schema=schema, columns=columns).to_batches()
         sizes = manifest.row_group_num_rows[numbers].tolist()
-        # After the last one `zip` asks for more, so that rows which are left are noticed.
-        for number, values in zip(numbers, _regrouped(batches, self._found, sizes), strict=True):
-            if self.stopped.is_set():
-                return
-            yield number, values
+        asked = nullcontext() if self._columns is None else self._columns.of(place, file, in_file)
+        with asked as read:
+            whole = self._fragments.with_values(file.number, file.footer, file.told, read)
+            part = whole.subset(row_group_ids=in_file, schema=schema)
+            batches = part.scanner(schema=schema, columns=columns).to_batches()
+            # After the last one `zip` asks for more, so that rows which are left are noticed.
+            values = _regrouped(batches, self._found, sizes)
+            for number, of in zip(numbers, values, strict=True):
+                if self._stopped.is_set():
+                    return
+                yield number, of
+
+
+def fulfilled(num_rows: int, values: Values) -> Mask:
+    """Return where a condition is true. A condition that is null is not."""
+    if FILTERS not in values:
+        return np.ones(num_rows, bool)
+    mask: Mask = values[FILTERS].cast(pa.bool_()).fill_null(False).to_numpy()
+    return mask
 
 
 def _stored_names(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from torchparquet._impl.files.footers.leaf import NULL_KEY
 from torchparquet._impl.files.footers.plain_footer import footer_in, made_of_any, with_footer
+from torchparquet._impl.files.remote.store import RangeFile
 from torchparquet._impl.files.schemas import is_whole_number
 from torchparquet.errors import one_line, unreadable
 
@@ -60,8 +61,13 @@ class Fragments:
         """Return the distinct schemas of files with rows, by the manifest's numbers."""
         with_rows = np.flatnonzero(self._manifest.file_num_rows > 0)
         numbers, first = np.unique(self._manifest.file_schema[with_rows], return_index=True)
-        made = [self.footer(file, {}).physical_schema for file in with_rows[first].tolist()]
-        return dict(zip(numbers.tolist(), made, strict=True))
+        chosen = dict(zip(numbers.tolist(), with_rows[first].tolist(), strict=True))
+        if self._footers is not None:
+            # Those that this process has read: others take a request.
+            of, num_rows = self._manifest.file_schema, self._manifest.file_num_rows
+            held = reversed(self._footers.held)
+            chosen |= {int(of[file]): file for file in held if num_rows[file] > 0}
+        return {number: self.footer(file, {}).physical_schema for number, file in chosen.items()}
 
     def stored_schema(self, file: int) -> pa.Schema:
         """Return the columns of a file with rows, by its own names."""
@@ -101,22 +107,25 @@ class Fragments:
         return self._made(file, content, lambda: pa.BufferReader(content), known)
 
     def with_values(
-        self, file: int, footer: pads.ParquetFileFragment, known: Mapping[str, pa.Scalar]
+        self,
+        file: int,
+        footer: pads.ParquetFileFragment,
+        known: Mapping[str, pa.Scalar],
+        read: Callable[[int, int], bytes | memoryview] | None = None,
     ) -> pads.ParquetFileFragment:
         """Return a file with its values, from what `footer` returned for the same arguments.
 
-        A store is not asked for the footer again.
+        A store is not asked for the footer again: of such files `read` reads the rest.
         """
         if self._footers is None:
             return footer
-        listing = self._manifest.listing
-        if listing.store is None or self._keys is not None:
+        if read is None:
             return self._whole(file, known)
-        footer, path = footer_in(io.BytesIO(self._footers.content(file))), listing.paths[file]
+        footer = footer_in(io.BytesIO(self._footers.content(file)))
+        num_bytes = self._manifest.listing.num_bytes[file]
 
         def opened() -> Any:
-            # Without the buffer: pyarrow reads what lies together at once.
-            return with_footer(listing.source(path).detach(), footer)
+            return with_footer(RangeFile(num_bytes, read), footer)
 
         return self._made(file, opened(), opened, known)
 

@@ -12,12 +12,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from torchparquet._impl.files.cache_file import Codec, Pass, found_by_pass
 from torchparquet._impl.files.manifest import RowSelection
 from torchparquet._impl.files.remote.storage import NO_STORAGE, StorageArguments
-from torchparquet._impl.rows.evaluation import FILTERS, Mask, Values, evaluate
+from torchparquet._impl.rows.early_rows import EarlyRows
+from torchparquet._impl.rows.evaluation import (
+    FILTERS,
+    Evaluation,
+    Mask,
+    Values,
+    fulfilled,
+)
 from torchparquet._impl.rows.filters import FiltersArgument, filters_expression
 from torchparquet._impl.rows.row_numbers import RowsArgument, chosen_rows, deleted_rows
 from torchparquet._impl.rows.splits import (
@@ -55,7 +61,18 @@ class RowArguments:
     @property
     def is_empty(self) -> bool:
         """True if every row counts that is not excluded."""
-        return self.filters is None and self.rows is None and self.split is None and not self.left
+        return self.filters is None and self.has_filters_only
+
+    @property
+    def has_filters_only(self) -> bool:
+        """True if nothing but `filters` selects rows."""
+        return self.rows is None and self.split is None and not self.left
+
+    def early(self) -> EarlyRows | None:
+        """Return what finds the rows of files while others are opened, if they alone tell."""
+        if self.filters is None or not self.has_filters_only:
+            return None
+        return EarlyRows(filters_expression(self.filters))
 
 
 def select_rows(
@@ -64,8 +81,9 @@ def select_rows(
     keys: FileKeys | None = None,
     storage: StorageArguments = NO_STORAGE,
     footers: HeldFooters | None = None,
+    early: EarlyRows | None = None,
 ) -> Manifest:
-    """Return the manifest of the rows that the arguments leave."""
+    """Return the manifest of the rows that the arguments leave; `early` is theirs."""
     if arguments.is_empty:
         return manifest
     conditions, expressions = _conditions(manifest, arguments)
@@ -80,15 +98,27 @@ def select_rows(
     if expressions:
 
         def find(row_groups: slice) -> RowSelection:
+            if row_groups.start == row_groups.stop:
+                return RowSelection.of_masks([])
             part = manifest.between(row_groups)
-            masks = evaluate(part, expressions, keys, partial(mask_of, part), footers)
-            return RowSelection.of_masks(masks)
+            evaluation = Evaluation(part, expressions, keys, footers, early)
+            return RowSelection.joined([*evaluation.selections(partial(mask_of, part))])
 
         def codec(row_groups: slice) -> Codec[RowSelection]:
             return Codec(_arrays, partial(_selection, manifest.row_group_num_rows[row_groups]))
 
+        def is_begun(row_groups: slice) -> bool:
+            files = np.unique(manifest.row_group_file[row_groups]).tolist()
+            return early is not None and all(map(early.of, files))
+
         selection = found_by_pass(
-            Pass([_digest(conditions)], codec, find, RowSelection.joined),
+            Pass(
+                [_digest(conditions)],
+                codec,
+                find,
+                RowSelection.joined,
+                is_begun=is_begun if early is not None and early.is_divided else None,
+            ),
             "rows",
             manifest=manifest,
             storage=storage,
@@ -127,7 +157,7 @@ def _conditions(
         expressions[FILTERS] = filters_expression(arguments.filters)
         # An expression as text may leave out the middle of a list.
         content = pickle.dumps(expressions[FILTERS], protocol=4)
-        found.append(_Condition("filters", content, _fulfilled))
+        found.append(_Condition(FILTERS, content, lambda _, rows, of: fulfilled(rows, of)))
     if arguments.rows is not None:
         chosen = chosen_rows(arguments.rows, manifest)
         found.append(_Condition("rows", chosen.astype("<i8").tobytes(), partial(_marked, chosen)))
@@ -156,14 +186,6 @@ def _digest(conditions: Sequence[_Condition]) -> str:
         for part in (condition.name.encode(), condition.content):
             digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()
-
-
-def _fulfilled(_begin: int, num_rows: int, values: Values) -> Mask:
-    """Return where a condition is true. A condition that is null is not."""
-    if FILTERS not in values:
-        return np.ones(num_rows, bool)
-    mask: Mask = values[FILTERS].cast(pa.bool_()).fill_null(False).to_numpy()
-    return mask
 
 
 def _marked(numbers: NDArray[np.int64], begin: int, num_rows: int, _values: Values) -> Mask:

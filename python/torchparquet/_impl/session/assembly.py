@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -26,7 +27,7 @@ from torchparquet._impl.ranks.sharding import Membership
 from torchparquet._impl.reading.read_options import ReadOptions
 from torchparquet._impl.reading.word_pass import WordPass
 from torchparquet._impl.rows.exclusions import Exclusions
-from torchparquet._impl.rows.filters import both
+from torchparquet._impl.rows.filters import both, filters_expression
 from torchparquet._impl.rows.select_rows import RowArguments, select_rows
 from torchparquet._impl.sequences.by_length import counted_field, group_rows
 from torchparquet._impl.sequences.length_pass import LengthPass, pack_rows
@@ -177,20 +178,27 @@ class Source:
             paths = list(table.paths)
             rows = replace(rows, filters=both(rows.filters, table.filters), left=table.deleted)
         exclusions = None if rows.excluding is None else Exclusions(rows.excluding)
-        manifest, footers = open_manifest(
-            paths,
-            self.num_threads,
-            self.keys,
-            storage=storage,
-            with_chunk_sizes=with_sizes,
-            with_contents=rows.filters is not None,
-            leave_out=None if exclusions is None else exclusions.left,
-        )
-        if table is not None:
-            manifest = table.narrowed(table.applied(manifest))
-        if exclusions is not None:
-            manifest = exclusions.narrowed(manifest)
-        return select_rows(manifest, rows, self.keys, storage, footers)
+        if rows.filters is not None:
+            # Values that can be read once are, here.
+            rows = replace(rows, filters=filters_expression(rows.filters))
+        # What a table tells of its files comes after their footers.
+        early = rows.early() if table is None else None
+        with nullcontext() if early is None else closing(early):
+            manifest, footers = open_manifest(
+                paths,
+                self.num_threads,
+                self.keys,
+                storage=storage,
+                with_chunk_sizes=with_sizes,
+                with_contents=rows.filters is not None,
+                leave_out=None if exclusions is None else exclusions.left,
+                early=early,
+            )
+            if table is not None:
+                manifest = table.narrowed(table.applied(manifest))
+            if exclusions is not None:
+                manifest = exclusions.narrowed(manifest)
+            return select_rows(manifest, rows, self.keys, storage, footers, early)
 
     def open_whole(self, manifest: Manifest) -> Manifest:
         """Return the manifest of all rows; it is the given one if no option leaves rows out."""

@@ -28,7 +28,7 @@ from torchparquet.errors import one_line
 OptionsFunction: TypeAlias = "Callable[[], tuple[Mapping[str, Any], float | None]]"
 # From what is done, the most parts that it has, and a function of a part and of how many there
 # are, to all parts. Processes with the same text do each part once.
-Share: TypeAlias = "Callable[[str, int, Callable[[int, int], bytes]], list[bytes]]"
+Share: TypeAlias = "Callable[..., list[bytes]]"
 
 # A request's credentials must hold until the store has looked at it.
 _SPARE_SECONDS = 60.0

@@ -301,7 +301,7 @@ class RangeFile(io.RawIOBase):
     def __init__(
         self,
         num_bytes: int,
-        read: Callable[[int, int], bytes],
+        read: Callable[[int, int], bytes | memoryview],
         close: Callable[[], object] = lambda: None,
     ) -> None:
         """Begin at the first byte."""
