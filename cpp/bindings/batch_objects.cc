@@ -80,15 +80,20 @@ py::object MakePiece(const std::shared_ptr<SlabPool::Slab>& slab, const SlabPiec
 py::object MakeMemory(BatchMemory memory, const std::vector<SlabPiece>& pieces,
                       int64_t num_rows) {
   if (memory.lent_token >= 0) return py::int_(memory.lent_token);
-  const auto slab = std::make_shared<SlabPool::Slab>(std::move(memory.slab));
-  py::tuple made(pieces.size());
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    made[i] = MakePiece(slab, pieces[i], num_rows);
-  }
-  return made;
+  return MakePieces(std::move(memory.slab), pieces, num_rows);
 }
 
 }  // namespace
+
+py::tuple MakePieces(SlabPool::Slab slab, const std::vector<SlabPiece>& pieces,
+                     int64_t num_rows) {
+  const auto owned = std::make_shared<SlabPool::Slab>(std::move(slab));
+  py::tuple made(pieces.size());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    made[i] = MakePiece(owned, pieces[i], num_rows);
+  }
+  return made;
+}
 
 SlabPiece MakeSlabPiece(const std::string& dtype, int64_t begin, int64_t last,
                         int64_t row_bytes) {

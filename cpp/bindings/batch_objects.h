@@ -68,6 +68,10 @@ struct SlabPiece {
 SlabPiece MakeSlabPiece(const std::string& dtype, int64_t begin, int64_t last,
                         int64_t row_bytes);
 
+// The pieces of a slab of `num_rows` rows as capsules of DLPack, which own it together.
+pybind11::tuple MakePieces(SlabPool::Slab slab, const std::vector<SlabPiece>& pieces,
+                           int64_t num_rows);
+
 // Batches as Python receives them: the pieces of each slab (capsules of DLPack) or the
 // token of a lent one, their number of rows and, for each field of variable length of the
 // only batch, the offsets of all lists but the outermost, the values, and their mask

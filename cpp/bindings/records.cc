@@ -2,12 +2,14 @@
 
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,7 +17,9 @@
 #include <vector>
 
 #include "base/mapped_pages.h"
+#include "batches/slab_pool.h"
 #include "bindings/arrays.h"
+#include "bindings/batch_objects.h"
 #include "bindings/module.h"
 #include "bindings/without_gil.h"
 #include "columns/column_reader.h"
@@ -144,6 +148,18 @@ void BindRecords(py::module_& m) {
                              PointerOf<const int32_t>(counts)};
            }),
            py::arg("address"), py::arg("bytes"), py::arg("counts"));
+  py::class_<SlabPool, std::shared_ptr<SlabPool>>(m, "SlabPool")
+      .def(py::init([](int64_t slab_bytes, int64_t kept_bytes) {
+             return SlabPool::Make(slab_bytes, kept_bytes);
+           }),
+           py::arg("slab_bytes"), py::arg("kept_bytes"))
+      .def(
+          "acquire",
+          [](SlabPool& pool, const std::vector<SlabPiece>& pieces)
+              -> py::typing::Tuple<py::object, py::ellipsis> {
+            return MakePieces(pool.Acquire(), pieces, 0);
+          },
+          py::arg("pieces"));
   m.def(
       "keyed_rows",
       [](const Uint64Array& keys, int64_t num_rows, int64_t begin, int64_t count) {

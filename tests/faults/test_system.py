@@ -40,6 +40,12 @@ WRITERS = {
     "cache": """
         torchparquet.ParquetDataset(data, batch_size=10, manifest_cache=out / "manifest")
     """,
+    "tokens": """
+        tokenizer = lambda texts: [list(text.encode()) for text in texts]
+        tokenizer.fingerprint = "bytes"
+        pack = torchparquet.Pack("text", 8, tokenizer=tokenizer, token_cache=out / "tokens")
+        torchparquet.ParquetDataset(data, batch_size=10, pack=pack)
+    """,
     "rewrite": """
         from torchparquet.cli.rewrite import Data, RewriteOptions, rewrite
         rewrite(Data([str(data)]), str(out), RewriteOptions())
@@ -53,7 +59,7 @@ LIMITED = """
 import pathlib, resource, sys
 import pyarrow as pa, pyarrow.parquet as pq, torchparquet
 data, out = pathlib.Path(sys.argv[1]) / "a.parquet", pathlib.Path(sys.argv[1]) / "out"
-pq.write_table(pa.table({"a": list(range(5000))}), data)
+pq.write_table(pa.table({"a": range(5000), "text": [str(a) for a in range(5000)]}), data)
 out.mkdir()
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))

@@ -113,6 +113,10 @@ CASES = {
     "window of words": {"batch_size": 512, "max_memory": 130 * MIB, "shuffle_window": 4, **SHUFFLE},
     "default window of words": {"batch_size": 512, "max_memory": 32 * MIB, **SHUFFLE},
     "default window of texts": {"batch_size": 64, "max_memory": 32 * MIB, **SHUFFLE},
+    "all rows": {
+        **{"batch_size": 8192, "max_memory": 552 * MIB, "num_threads": 2, "num_epochs": 2},
+        "shuffle": "global",
+    },
     "few rows of a column": FEW_ROWS,
     "default window of few rows of a column": FEW_ROWS | SHUFFLE | {"num_threads": 1},
 }
@@ -120,6 +124,7 @@ TEXTS_ROWS, TEXT_BYTES = 20_000, 20_000
 IMAGES = 200  # of a megabyte
 ROWS_READ = {
     "two epochs": 2 * RUNS_ROWS,
+    "all rows": 2 * RUNS_ROWS,
     "noise": NOISE_ROWS,
     "one page": 8192,
     "encrypted": 4 * 4096,

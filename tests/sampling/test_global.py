@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -132,6 +132,8 @@ def data(tmp_path_factory: Any) -> Path:
 
 
 @FEWER_CASES
+@example(1, 1, 1, 1, "split", True, "global")
+@example(1, 1, 40, 3, "split", True, BOTH[1])
 @given(
     st.integers(1, 200),
     st.integers(1, 90),

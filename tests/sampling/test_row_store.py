@@ -201,6 +201,12 @@ def test_blocks_of_a_remote_store_are_not_kept_beside_the_rows(data: Path, cache
 
     check(url, cache)
     assert bytes_of_blocks() == 0
+    dataset = ParquetDataset(url, batch_size=999, shuffle="global", cache_dir=cache)
+    fsspec.filesystem("memory").rm(url)
+    for _ in range(2):  # reads nothing of the store
+        assert sum(len(batch["x"]) for batch in dataset) == NUM_ROWS
+    with fsspec.open(url, "wb") as file:
+        file.write(data.read_bytes())
     reading = iter(ParquetDataset(url, batch_size=999, cache_dir=cache))
     next(reading)  # an epoch that ends leaves what it has not written yet
     until = time.monotonic() + 60
@@ -270,13 +276,16 @@ pathlib.Path.replace = noted
     assert stamps(check(data, cache)) == before
 
 
-@pytest.mark.parametrize("damage", ["byte", "middle of the tail", "cut", "foreign", "empty"])
+@pytest.mark.parametrize(
+    "damage", ["byte", "middle of the tail", "cut", "foreign", "empty", "other"]
+)
 def test_a_damaged_piece_is_made_anew(data: Path, cache: Path, damage: str) -> None:
     pieces = check(data, cache)
     content = bytearray(pieces[1].read_bytes())
     if damage in ("byte", "middle of the tail"):
         content[len(content) // 2 if damage == "byte" else -100] ^= 1
     made = {"cut": bytes(content[:-1000]), "foreign": b"some other file" * 9, "empty": b""}
+    made["other"] = pieces[0].read_bytes()  # whole, with as many rows
     pieces[1].write_bytes(made.get(damage, bytes(content)))
     before = stamps(pieces)
     with pytest.warns(UserWarning, match=r"decoded rows is damaged .*000001.rows"):
@@ -322,6 +331,11 @@ def test_folders_that_others_use_are_refused(data: Path, cache: Path) -> None:
         with pytest.raises(ValueError, match="every user may write to the cache folder"):
             next(iter(dataset))
     cache.chmod(0o700)
+    if os.geteuid() == 0:
+        os.chown(cache, 12345, -1)
+        with pytest.raises(ValueError, match=r"belongs to another user.*of user 12345"):
+            check(data, cache)
+        os.chown(cache, 0, -1)
     check(data, cache)
 
 
@@ -429,3 +443,14 @@ def test_texts_that_are_longer_than_footers_say_are_read_in_parts(
         rows += batch["x"].tolist()
         assert batch["text"].to_str() == ["x" * 20_000] * len(batch["x"])
     assert sorted(rows) == list(range(2000))
+
+
+def test_a_row_of_ten_million_characters(tmp_path: Path, cache: Path) -> None:
+    texts = ["a", "ten million characters " * 434_783, ""]
+    pq.write_table(pa.table({"x": range(3), "text": texts}), tmp_path / "data.parquet")
+    for folder in (None, cache):
+        dataset = ParquetDataset(
+            tmp_path / "data.parquet", batch_size=1, shuffle="global", cache_dir=folder
+        )
+        found = {int(batch["x"]): batch["text"].to_str()[0] for batch in dataset}
+        assert found == dict(enumerate(texts))

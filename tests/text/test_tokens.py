@@ -198,6 +198,9 @@ def test_a_huge_document(tmp_path: Path) -> None:
     expected = f"a{text}b".encode()
     assert bytes(found[: len(expected)].to(torch.uint8).numpy()) == expected
     assert not found[len(expected) :].any()
+    pack = Pack("text", 1 << 16, tokenizer=Bytes())
+    on_the_way = ParquetDataset(tmp_path / "data", batch_size=8, pack=pack, even="dynamic")
+    assert torch.equal(torch.cat([batch["text"].flatten() for batch in on_the_way]), found)
 
 
 def test_nulls(tmp_path: Path) -> None:
@@ -223,6 +226,9 @@ def test_a_text_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
     for filters in (None, "n <> 1"):
         with pytest.raises(ValueError, match=message):
             ParquetDataset(files, batch_size=1, pack=pack, filters=filters)
+    on_the_way = Pack("text", 4, tokenizer=Bytes())
+    with pytest.raises(ValueError, match=message):
+        list(ParquetDataset(files, batch_size=1, pack=on_the_way, even="dynamic"))
     found = ParquetDataset(files, batch_size=9, pack=pack, rows=[0, 1, 2, 3, 5])
     assert rows_of(found) == [[*b"ok", 0, 0]] * 3
 

@@ -183,8 +183,16 @@ def test_a_global_shuffle_has_the_bytes_of_its_rows(report_of: Any, data: Any) -
     assert report["decoded_bytes"] == dataset.decoded_bytes
     values = sum(of.nbytes for of in next(iter(dataset)).values())
     assert report["decoded_bytes"] == 3000 * values // 50
-    assert report["mixing"] is None
     assert ParquetDataset(data, batch_size=50).decoded_bytes is None
+    of_batches = [
+        batch["x"].numpy() for batch in ParquetDataset(data, batch_size=50, shuffle="global")
+    ]
+    drift = np.std([of.mean() for of in of_batches]) / (np.arange(3000).std() / np.sqrt(50))
+    report = report_of("plan", data, "--global", "--batch-size", 50)
+    assert report["mixing"]["batch_drift"] == pytest.approx(drift, rel=1e-3)
+    met = [len(np.unique(of // 250)) for of in of_batches]
+    assert report["mixing"]["row_groups_per_batch"] == pytest.approx(np.mean(met))
+    assert report["mixing"]["rows_looked_at"] == 3000
 
 
 @pytest.mark.parametrize("first", ["global", "windows"])

@@ -33,6 +33,7 @@ __all__: list[str] = [
     "Selections",
     "Share",
     "SlabPiece",
+    "SlabPool",
     "StoredColumn",
     "Transform",
     "Vocabulary",
@@ -663,6 +664,14 @@ class RowItems:
         bytes: typing.SupportsInt | typing.SupportsIndex,
         counts: typing.SupportsInt | typing.SupportsIndex,
     ) -> None: ...
+
+class SlabPool:
+    def __init__(
+        self,
+        slab_bytes: typing.SupportsInt | typing.SupportsIndex,
+        kept_bytes: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def acquire(self, pieces: collections.abc.Sequence[SlabPiece]) -> tuple[typing.Any, ...]: ...
 
 class DocumentPacker:
     def __init__(self, pack: PackRequest) -> None: ...

@@ -13,6 +13,7 @@ from torchparquet._impl.plan.plan_options import ANY_CHUNKS, Int64Array
 from torchparquet._impl.plan.share import Share
 from torchparquet._impl.plan.step_costs import RowCosts
 from torchparquet._impl.ranks.distribution import per_rank, prorated
+from torchparquet._impl.sampling.global_streams import GlobalOpener
 from torchparquet._impl.sequences.delivered_rows import first_windows
 from torchparquet._impl.sequences.row_costs import costs_of_steps
 from torchparquet.cli import arguments
@@ -62,7 +63,7 @@ def _show(console: Console, report: dict[str, Any]) -> None:
         is_beside = report["first"] == "windows"
         when = "beside epoch 0, which is by windows" if is_beside else "before the first batch"
         console.print(
-            "\nmixing: all rows are permuted together. Decoded rows, kept by one pass "
+            "\nall rows are permuted together; decoded rows, kept by one pass "
             f"{when}: {size(report['decoded_bytes'])}"
         )
     mixing = report["mixing"]
@@ -114,14 +115,14 @@ def command(
         "bytes": int(manifest.row_group_num_bytes.sum()),
         **{name: getattr(options, name) for name in (*chosen, "shuffle_window", "window_rows")},
         "ranks": _ranks(manifest, plan),
-        "mixing": _mixing(plan.share(0), manifest.row_group_num_rows),
+        "mixing": _mixing(plan.share(0), dataset._session.streams, manifest.row_group_num_rows),
     }
     if dataset.decoded_bytes is not None:
         report |= {"decoded_bytes": dataset.decoded_bytes, "first": first}
     if packed is not None:
         if packed.unit == "batch":
             report["batch_size"] = order["batch_size"] if order["unique"] else None
-        if not packed.num_places.any():
+        if not packed.num_places.any() and dataset.decoded_bytes is None:
             report["mixing"] = None  # blocks are in their order, and mix rows by themselves
         report["packed"] = {
             "documents": int(packed.num_documents.sum()),
@@ -142,22 +143,30 @@ def command(
     return report
 
 
-def _mixing(share: Share, row_group_rows: Int64Array) -> dict[str, Any]:
+def _mixing(share: Share, streams: object, row_group_rows: Int64Array) -> dict[str, Any]:
     """Measure the mixing of a share, on whole windows of a few million rows from its start."""
-    rows = first_windows(share, _MAX_SAMPLED_ROWS)
-    looked_at = len(rows.row)
+    if isinstance(streams, GlobalOpener):
+        row_group_rows = streams.rows.manifest.row_group_num_rows
+        first = share.steps(0, -(-_MAX_SAMPLED_ROWS // (share.batch_size or 1)))
+        numbers = np.concatenate([np.zeros(0, np.int64), *(n for _, n in streams.blocks([first]))])
+        row_group = np.searchsorted(np.cumsum(row_group_rows), numbers, side="right")
+        row_in_share = numbers * share.total_rows // max(1, int(row_group_rows.sum()))
+    else:
+        rows = first_windows(share, _MAX_SAMPLED_ROWS)
+        row_group, row_in_share = rows.row_group, rows.row_in_share
+        numbers = (np.cumsum(row_group_rows) - row_group_rows)[row_group] + rows.row
+    looked_at = len(numbers)
     if share.batch_size is None:
         bounds = np.cumsum(share.batch_sizes)
         bounds = bounds[bounds <= looked_at]
     else:
         bounds = np.append(np.arange(share.batch_size, looked_at, share.batch_size), looked_at)
-    batches = np.split(rows.row_group, bounds)[: len(bounds)]
+    batches = np.split(row_group, bounds)[: len(bounds)]
     met = [len(np.unique(batch)) for batch in batches if len(batch)]
-    numbers = (np.cumsum(row_group_rows) - row_group_rows)[rows.row_group] + rows.row
     means = [of.mean() for of in np.split(numbers, bounds)[: len(bounds)] if len(of)]
     # Numbers below N have the standard deviation N / √12; of a batch's mean it is √B less.
     random = float(row_group_rows.sum()) / np.sqrt(12 * looked_at / max(1, len(means)))
-    travelled = np.abs(rows.row_in_share - np.arange(looked_at))
+    travelled = np.abs(row_in_share - np.arange(looked_at))
     return {
         "row_groups_per_batch": float(np.mean(met)) if met else 0.0,
         "rows_travelled": int(np.median(travelled)) if looked_at else 0,

@@ -17,20 +17,21 @@ from typing import Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from torchparquet._impl.batches.batch_rows import num_rows_of
 from torchparquet._impl.batches.tensors import Batch
-from torchparquet._impl.plan.plan_options import Int64Array
 from torchparquet._impl.plan.ranges import Ranges
 from torchparquet._impl.plan.share import Share
 from torchparquet._impl.reading.reader_arguments import ROW_VALID
 from torchparquet._impl.reading.stream import Stream
 from torchparquet._impl.sampling.policy import GlobalOrder
+from torchparquet._impl.sampling.store.records import Slabs
 from torchparquet._impl.sampling.store.row_store import RowStore
-from torchparquet._impl.sampling.streams import SampledOpener
+from torchparquet._impl.sampling.streams import Chunk, SampledOpener
 from torchparquet._impl.sequences.holding import HoldingStream
 
+# Small batches are gathered together, as handing a task to a thread takes as long as 1,000 rows.
+_ROWS_OF_A_RUN = 1 << 14
 # How the pass beside an epoch yields to it.
 _NICE = 10
 
@@ -66,13 +67,20 @@ class GlobalOpener(SampledOpener):
         """Return one with memory and a store of its own, either of which may be closed first."""
         return replace(super().__copy__(), store=copy.copy(self.store))
 
-    def batches_ahead(self, share: Share, num_workers: int) -> int:
-        """Return how many batches are gathered ahead: two for each thread, if they fit memory."""
-        size = self.store.row_bytes * (share.batch_size or 1)
+    def runs_ahead(self, share: Share, num_workers: int) -> tuple[int, int]:
+        """Return how many batches a thread gathers at a time, and how many such runs are ahead.
+
+        Two for each thread, if they fit memory.
+        """
+        size = share.batch_size or 1
         options = self.rows.options
-        # Half of the memory may be for rows.
-        fitting = int(options.memory_per_worker(num_workers) / 2 / size)
-        return max(1, min(2 * options.threads_per_worker(num_workers), fitting - 1))
+        # Half of the memory may be for rows. The loop has one batch more.
+        memory = options.memory_per_worker(num_workers) / 2
+        fitting = max(1, int(memory / self.store.row_bytes / size) - 1)
+        wanted = 2 * options.threads_per_worker(num_workers)
+        # Those of one run are in the loop's hand.
+        of_run = max(1, min(_ROWS_OF_A_RUN // size, fitting // (wanted + 1)))
+        return of_run, min(wanted, fitting)
 
 
 class GlobalStream(HoldingStream):
@@ -86,10 +94,12 @@ class GlobalStream(HoldingStream):
         self._num_workers = num_workers
         self._num_threads = opener.rows.options.threads_per_worker(num_workers)
         self._num_ahead = 1
-        self._wanted = _rows_of_batches(opener, share)
+        self._wanted: Iterator[list[Chunk]] = iter(())
+        self._slabs: Slabs | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._end: Callable[[], object] | None = None
-        self._given: deque[Future[Batch]] = deque()
+        self._given: deque[Future[deque[Batch]]] = deque()
+        self._at_hand: deque[Batch] = deque()
         self._failed: BaseException | None = None
 
     def _made(self) -> Batch:
@@ -100,53 +110,75 @@ class GlobalStream(HoldingStream):
         begin = time.perf_counter()
         try:
             if self._threads is None:
-                share = self._share
-                self._opener.store.fill(share.index, share.num_shares, self._num_workers)
-                self._num_ahead = self._opener.batches_ahead(share, self._num_workers)
-                self._threads = ThreadPoolExecutor(self._num_threads, "torchparquet-gather")
-                self._end = weakref.finalize(self, _shut_down, self._threads, os.getpid())
+                self._begin()
+            if not self._at_hand:
+                self._at_hand = self._given[0].result()
+                self._given.popleft()
                 self._give()
-            made = self._given[0].result()
+            made = self._at_hand.popleft()
         except Exception as error:
             self._failed = error
             raise
-        self._given.popleft()
-        self._give()
         reader, seconds = self.reader, time.perf_counter() - begin
         reader.waited_seconds += seconds
         reader.gathered.seconds += seconds
         reader.gathered.rows += num_rows_of(made)
         return made
 
+    def _begin(self) -> None:
+        """Fill the store, and have threads gather the first batches."""
+        share, opener = self._share, self._opener
+        opener.store.fill(share.index, share.num_shares, self._num_workers)
+        layout = opener.store.layout
+        assert layout is not None  # noqa: S101
+        size = share.batch_size or 1
+        of_run, self._num_ahead = opener.runs_ahead(share, self._num_workers)
+        self._slabs = Slabs(layout, size, of_run * (self._num_ahead + 1) + 1)
+        self._wanted = _runs(opener.chunks([share]), of_run * size)
+        self._threads = ThreadPoolExecutor(self._num_threads, "torchparquet-gather")
+        self._end = weakref.finalize(self, _shut_down, self._threads, os.getpid())
+        self._give()
+
     def _give(self) -> None:
         """Have threads gather the next batches."""
         assert self._threads is not None  # noqa: S101
+        assert self._slabs is not None  # noqa: S101
         while len(self._given) < self._num_ahead:
             wanted = next(self._wanted, None)
             if wanted is None:
                 return
             # Threads do not hold the stream, which may be collected while they gather.
-            self._given.append(self._threads.submit(_gathered, self._opener, *wanted))
+            of = self._opener, self._slabs, self._share.epoch, wanted
+            self._given.append(self._threads.submit(_gathered, *of))
 
     @property
     def next_is_ready(self) -> bool:
         """True if `next` need not wait, and has not ended."""
-        return bool(self._given) and self._given[0].done() and not self.closed
+        is_made = bool(self._at_hand) or (bool(self._given) and self._given[0].done())
+        return is_made and not self.closed
 
     def _drop(self) -> None:
-        self._threads = None
+        self._threads = self._slabs = None
         self._given.clear()
+        self._at_hand.clear()
         if self._end is not None:
             self._end()
 
 
-def _gathered(opener: GlobalOpener, rows: Int64Array, are_valid: NDArray[np.bool_]) -> Batch:
+def _gathered(
+    opener: GlobalOpener, slabs: Slabs, epoch: int, chunks: Sequence[Chunk]
+) -> deque[Batch]:
+    """Return the batches of the rows of chunks."""
     store = opener.store
     assert store.layout is not None  # noqa: S101
-    batch = store.layout.gather(store, rows)
+    rows = np.concatenate([opener.samples(epoch, chunk) for chunk in chunks])
+    batches = deque(store.layout.gather(store, rows, slabs))
     if opener.row_valid:
-        batch[ROW_VALID] = torch.from_numpy(are_valid.copy())
-    return batch
+        are_valid = np.repeat([c.is_valid for c in chunks], [c.num_units for c in chunks])
+        parts = torch.split(torch.from_numpy(are_valid), slabs.batch_rows)
+        for batch, valid in zip(batches, parts, strict=True):
+            batch[ROW_VALID] = valid.clone()
+    return batches
 
 
 def _shut_down(threads: ThreadPoolExecutor, owner_pid: int) -> None:
@@ -223,18 +255,19 @@ def _join(ended: threading.Event, thread: threading.Thread) -> None:
         thread.join()
 
 
-def _rows_of_batches(
-    opener: GlobalOpener, share: Share
-) -> Iterator[tuple[Int64Array, NDArray[np.bool_]]]:
-    """Yield the rows of each batch, and which of them count as delivered."""
-    size = share.batch_size or 1
-    rows, are_valid = np.zeros(0, np.int64), np.zeros(0, bool)
-    for is_valid, more in opener.blocks([share]):
-        rows = np.concatenate([rows, more])
-        are_valid = np.concatenate([are_valid, np.full(len(more), is_valid)])
-        whole = len(rows) // size * size
-        for begin in range(0, whole, size):
-            yield rows[begin : begin + size], are_valid[begin : begin + size]
-        rows, are_valid = rows[whole:], are_valid[whole:]
-    if len(rows):
-        yield rows, are_valid
+def _runs(chunks: Sequence[Chunk], num_rows: int) -> Iterator[list[Chunk]]:
+    """Yield the chunks of each run of so many rows, cut where runs end."""
+    run: list[Chunk] = []
+    room = num_rows
+    for chunk in chunks:
+        end = chunk.begin + chunk.num_units
+        begin = chunk.begin
+        while begin < end:
+            count = min(room, end - begin)
+            run.append(chunk._replace(begin=begin, num_units=count))
+            begin, room = begin + count, room - count
+            if room == 0:
+                yield run
+                run, room = [], num_rows
+    if run:
+        yield run

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from torchparquet._impl.native import keyed_rows, window_order
 from torchparquet._impl.plan.order import epoch_order, philox
@@ -95,6 +96,10 @@ class Policy(ABC):
     def rows(self, epoch: int, block: int) -> Int64Array:
         """Return the rows of a block in order, int64; the same in every process."""
 
+    def part(self, epoch: int, block: int, begin: int, end: int) -> Int64Array:
+        """Return the rows of a block at places `[begin, end)`."""
+        return self.rows(epoch, block)[begin:end]
+
     def chosen(self, epoch: int, block: int) -> Int64Array:
         """Return the rows of a block in any order."""
         return self.rows(epoch, block)
@@ -129,7 +134,8 @@ class GlobalOrder(Policy):
         self.bounds = equal_bounds(self.num_rows, self.block_rows)
         self._has_windows = window_rows > 0
         self.rules = ["global", *["windows first"][: self._has_windows]]
-        self._sorted = -1, np.zeros(0, np.int64)  # the latest epoch, and its rows in order
+        # Of the latest epoch the keys, or its rows in order; or the rows of the latest window.
+        self._latest: tuple[tuple[int, int], NDArray[Any]] = (-1, 0), np.zeros(0, np.int64)
 
     def is_by_windows(self, epoch: int) -> bool:
         """True if the blocks of an epoch are windows."""
@@ -137,17 +143,31 @@ class GlobalOrder(Policy):
 
     def rows(self, epoch: int, block: int) -> Int64Array:
         """Return the rows of a block in order, int64."""
-        begin, end = self.bounds[block : block + 2].tolist()
-        if self.is_by_windows(epoch):
-            near = self.order.rows_between(epoch, begin, end)
-            return self.order.permuted(near, self.order.word(epoch, block))
+        return self.part(epoch, block, 0, int(np.diff(self.bounds)[block]))
+
+    def part(self, epoch: int, block: int, begin: int, end: int) -> Int64Array:
+        """Return the rows of a block at places `[begin, end)`, int64."""
+        first, stop = self.bounds[block : block + 2].tolist()
+        by_windows = self.is_by_windows(epoch)
+        of = epoch, block if by_windows else 0
+        latest, known = self._latest  # once, as another thread may have another epoch
+        if latest != of:
+            if by_windows:
+                near = self.order.rows_between(epoch, first, stop)
+                known = self.order.permuted(near, self.order.word(epoch, block))
+            else:
+                known = self._of_epoch(epoch)
+            self._latest = of, known
+        if by_windows:
+            return known[begin:end]
+        if self.num_rows > _SORTED_ROWS:
+            rows: Int64Array = keyed_rows(known, self.num_rows, first + begin, end - begin)
+            return rows
+        return known[first + begin : first + end]
+
+    def _of_epoch(self, epoch: int) -> NDArray[Any]:
+        """Return the keys of an epoch, or all its rows in order."""
         words = philox(replace(self.order.options, epoch=epoch), 0, 0, _KEYS)
         if self.num_rows > _SORTED_ROWS:
-            keys = words.random_raw(_NUM_ROUNDS)
-            rows: Int64Array = keyed_rows(keys, self.num_rows, begin, end - begin)
-            return rows
-        latest, order = self._sorted  # once, as another thread may have another epoch
-        if latest != epoch:
-            order = np.argsort(words.random_raw(self.num_rows), kind="stable").astype(np.int64)
-            self._sorted = epoch, order
-        return order[begin:end]
+            return words.random_raw(_NUM_ROUNDS)
+        return np.argsort(words.random_raw(self.num_rows), kind="stable").astype(np.int64)

@@ -115,8 +115,8 @@ class SampledOpener(HoldingOpener):
 
     def blocks(self, shares: Sequence[Share]) -> Iterator[tuple[bool, Int64Array]]:
         """Yield the samples of each chunk of shares side by side, and if they are no repeats."""
-        for chunk in self._chunks(shares):
-            yield chunk.is_valid, self._samples(shares[0].epoch, chunk)
+        for chunk in self.chunks(shares):
+            yield chunk.is_valid, self.samples(shares[0].epoch, chunk)
 
     def _first_steps(self, shares: Sequence[Share], num_workers: int) -> Sequence[Share]:
         """Return the shares up to as many samples as a stream has orders of."""
@@ -124,7 +124,7 @@ class SampledOpener(HoldingOpener):
         most_units = memory // _MEMORY_PER_SAMPLE // (self.policy.rows_of_unit * len(shares))
         return [share.steps(0, max(1, most_units // (share.batch_size or 1))) for share in shares]
 
-    def _chunks(self, shares: Sequence[Share]) -> list[Chunk]:
+    def chunks(self, shares: Sequence[Share]) -> list[Chunk]:
         """Return the chunks of shares side by side, which have as many, of as many units."""
         lanes = [share.chunks.without_empty() for share in shares]
         blocks = zip(*(lane.row_group.tolist() for lane in lanes), strict=True)
@@ -138,11 +138,11 @@ class SampledOpener(HoldingOpener):
         self.policy.begin(epoch)
 
         def found(chunk: Chunk) -> Part:
-            return Part(chunk.is_valid, *self._wanted(self._samples(epoch, chunk)))
+            return Part(chunk.is_valid, *self._wanted(self.samples(epoch, chunk)))
 
         num_threads = self.rows.options.threads_per_worker(num_workers)
         with ThreadPoolExecutor(min(num_threads, self.policy.most_threads)) as pool:
-            return list(pool.map(found, self._chunks(shares)))
+            return list(pool.map(found, self.chunks(shares)))
 
     def _manifest_of(self, parts: Sequence[Part]) -> Manifest:
         """Return the manifest of the rows to read; a row group is there for each part."""
@@ -150,11 +150,12 @@ class SampledOpener(HoldingOpener):
         row_groups = [np.zeros(0, np.int64), *(part.row_groups for part in parts)]
         return self.rows.manifest.repeating(np.concatenate(row_groups), selection)
 
-    def _samples(self, epoch: int, chunk: Chunk) -> Int64Array:
+    def samples(self, epoch: int, chunk: Chunk) -> Int64Array:
         """Return the rows of a chunk; each unit has those of all shares."""
-        policy, end = self.policy, chunk.begin + chunk.num_units
-        rows = slice(chunk.begin * policy.rows_of_unit, end * policy.rows_of_unit)
-        found = [policy.rows(epoch, block)[rows] for block in chunk.blocks]
+        policy = self.policy
+        begin = chunk.begin * policy.rows_of_unit
+        end = begin + chunk.num_units * policy.rows_of_unit
+        found = [policy.part(epoch, block, begin, end) for block in chunk.blocks]
         units = [of.reshape(chunk.num_units, -1) for of in found] if len(found) > 1 else found
         return np.concatenate(units, axis=-1).reshape(-1)
 

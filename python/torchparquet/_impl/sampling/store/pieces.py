@@ -24,8 +24,8 @@ _MAGIC = b"tpqrows1"
 class Piece:
     """A piece that is mapped to memory."""
 
-    def __init__(self, descriptor: int, num_rows: int | None) -> None:
-        """Map a file; ValueError unless it is whole and has so many rows."""
+    def __init__(self, descriptor: int, name: str) -> None:
+        """Map a file; ValueError unless it is whole and was written as the piece of this name."""
         whole = _mapped(descriptor) if os.fstat(descriptor).st_size >= 24 else np.zeros(0, np.uint8)
         if whole[-8:].tobytes() != _MAGIC:
             raise ValueError("it is cut short, or no such file")
@@ -36,11 +36,13 @@ class Piece:
             self.layout = Layout.parsed(head["layout"])
             content_bytes: int = head["bytes"]
             digests_end = content_bytes + 8 * -(-content_bytes // BLOCK_BYTES)
-            is_whole = digests_end == head_begin and num_rows in (None, head["rows"])
+            is_whole, written_as = digests_end == head_begin, head["name"]
         except (ValueError, KeyError, TypeError):
             is_whole = False
         if not is_whole or _sum(whole[content_bytes:-24].tobytes()) != whole[-16:].tobytes():
             raise ValueError("it does not say what it has")
+        if written_as != name:
+            raise ValueError("it is one of other rows")
         self.content = whole[:content_bytes]
         self.digests = np.frombuffer(whole[content_bytes:digests_end].tobytes(), "<u8")
 
@@ -56,12 +58,12 @@ class Piece:
         return False
 
 
-def finish_piece(descriptor: int, layout: Layout, num_rows: int, content_bytes: int) -> None:
+def finish_piece(descriptor: int, layout: Layout, name: str, content_bytes: int) -> None:
     """Write the digests of the blocks of a piece after its content, and what it is."""
     digests = np.zeros(0, np.uint64)
     if content_bytes:
         digests = digests_of_blocks(_mapped(descriptor)[:content_bytes], BLOCK_BYTES)
-    head = {"rows": num_rows, "bytes": content_bytes, "layout": layout.parts}
+    head = {"name": name, "bytes": content_bytes, "layout": layout.parts}
     tail = digests.astype("<u8").tobytes() + json.dumps(head).encode()
     sizes = np.array([len(tail) - 8 * len(digests)], "<u8").tobytes()
     write_at(descriptor, content_bytes, np.frombuffer(tail + sizes + _sum(tail), np.uint8))

@@ -17,12 +17,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch._C import _from_dlpack
 
 from torchparquet._impl.batches.batch_rows import ELEMENT_MASK
 from torchparquet._impl.batches.fields import Field
 from torchparquet._impl.batches.tensors import Batch
 from torchparquet._impl.native import (
     RowItems,
+    SlabPiece,
+    SlabPool,
     gather_items,
     gather_records,
     pack_items,
@@ -34,7 +37,6 @@ from torchparquet.jagged import Jagged
 from torchparquet.keyed_jagged import KeyedJagged
 
 _PLACE, _COUNT = 8, 4  # bytes
-_NONE = torch.empty(0)
 
 
 class Memory(Protocol):
@@ -170,30 +172,6 @@ class Layout:
         found = np.array([*sizes, *(column.row_bytes for column in self.columns)], np.int64)
         return found, np.cumsum(found) - found
 
-    @cached_property
-    def _by_dtype(self) -> list[tuple[torch.dtype, list[int]]]:
-        """The numbers of the columns of each dtype, whose tensors of a batch lie in one piece."""
-        numbers: dict[str, list[int]] = {}
-        for number, column in enumerate(self.columns):
-            numbers.setdefault(column.dtype, []).append(number)
-        return [(_dtype(name), of) for name, of in numbers.items()]
-
-    def _empty(self, num_rows: int) -> tuple[list[Tensor], NDArray[np.uint64]]:
-        """Return tensors for the columns of rows, and their addresses."""
-        made: list[Tensor] = [_NONE] * len(self.columns)
-        addresses = np.zeros(len(self.columns), np.uint64)
-        for dtype, numbers in self._by_dtype:
-            columns = [self.columns[number] for number in numbers]
-            sizes = [num_rows * column.row_bytes // dtype.itemsize for column in columns]
-            piece = torch.empty(sum(sizes), dtype=dtype)
-            address = piece.data_ptr()
-            parts = piece.unsafe_split_with_sizes(sizes)
-            for number, column, part in zip(numbers, columns, parts, strict=True):
-                made[number] = part.view(num_rows, *column.shape) if column.shape else part
-                addresses[number] = address
-                address += num_rows * column.row_bytes
-        return made, addresses
-
     def pack(self, batch: Batch, place: int) -> tuple[Tensor, Tensor]:
         """Return the records of a batch, uint8 `[B, R]`, and its items, uint8 `[N]`.
 
@@ -242,18 +220,25 @@ class Layout:
             for tensor, kind in zip(items, self.kinds, strict=True)
         ]
 
-    def gather(self, memory: Memory, rows: Int64Array) -> Batch:
-        """Return the batch of rows by number, int64 `[B]`."""
+    def gather(self, memory: Memory, rows: Int64Array, slabs: Slabs) -> list[Batch]:
+        """Return batches of rows by number, int64 `[n]`; the last one may be short."""
         piece, records = memory.records(rows)
-        made, addresses = self._empty(len(rows))
+        ends = range(slabs.batch_rows, len(rows) + slabs.batch_rows, slabs.batch_rows)
+        of_batches = [slice(end - slabs.batch_rows, end) for end in ends]
+        return [self._gather(memory, piece[of], records[of], slabs) for of in of_batches]
+
+    def _gather(
+        self, memory: Memory, piece: Int64Array, records: NDArray[np.uint64], slabs: Slabs
+    ) -> Batch:
+        num_rows = len(records)
+        batch: Batch = dict.fromkeys(self.order)
+        addresses = slabs.add_columns(batch, num_rows)
         head: list[Tensor] = []
         if self.num_counts:
-            head.append(torch.empty(len(rows), dtype=torch.int64))
-            head += torch.empty(self.num_counts, len(rows), dtype=torch.int32).unbind()
+            head.append(torch.empty(num_rows, dtype=torch.int64))
+            head += torch.empty(self.num_counts, num_rows, dtype=torch.int32).unbind()
             addresses = np.append(_addresses(head), addresses)
         gather_records(records, self.record_bytes, addresses, *self._places)
-        batch: Batch = dict.fromkeys(self.order)
-        batch.update(zip([column.name for column in self.columns], made, strict=True))
         if self.num_counts:
             self._gather_items(batch, memory, piece, head[0], head[1:])
         return batch
@@ -288,6 +273,66 @@ class Layout:
         for name, keys, _ in self.lists:
             if not keys:
                 batch[name] = _packed(*batch[name])
+
+
+class _Cut(NamedTuple):
+    """How a slab is cut into the tensors of so many rows; `places` are bytes, by column."""
+
+    places: NDArray[np.uint64]
+    pieces: list[SlabPiece]
+    splits: list[tuple[torch.dtype, list[int]]]
+    names: list[str]
+    shapes: list[tuple[str, tuple[int, ...]]]
+
+
+class Slabs:
+    """The memory of batches of one layout, which is used again when a batch's last tensor dies."""
+
+    def __init__(self, layout: Layout, batch_rows: int, num_kept: int) -> None:
+        """Take no memory yet, later that of `num_kept` batches, or of more that are in use."""
+        self.batch_rows = batch_rows
+        self._columns = layout.columns
+        by_dtype: dict[str, list[int]] = {}
+        for number, column in enumerate(layout.columns):
+            by_dtype.setdefault(column.dtype, []).append(number)
+        # Wide ones first, so that all items are aligned.
+        self._by_dtype = sorted(
+            ((_dtype(name), numbers) for name, numbers in by_dtype.items()),
+            key=lambda of: -of[0].itemsize,
+        )
+        slab_bytes = batch_rows * sum(column.row_bytes for column in layout.columns)
+        self._pool = SlabPool(slab_bytes, num_kept * slab_bytes)
+        self._cut = self._cut_of(batch_rows)
+
+    def _cut_of(self, num_rows: int) -> _Cut:
+        cut = _Cut(np.zeros(len(self._columns), np.uint64), [], [], [], [])
+        begin = 0
+        for dtype, numbers in self._by_dtype:
+            columns = [self._columns[number] for number in numbers]
+            sizes = [num_rows * column.row_bytes for column in columns]
+            cut.places[numbers] = begin + np.cumsum(sizes) - sizes
+            end = begin + sum(sizes)
+            cut.pieces.append(SlabPiece(dtype="uint8", begin=begin, last=end, row_bytes=0))
+            cut.splits.append((dtype, [size // dtype.itemsize for size in sizes]))
+            cut.names.extend(column.name for column in columns)
+            cut.shapes.extend((c.name, (num_rows, *c.shape)) for c in columns if c.shape)
+            begin = end
+        return cut
+
+    def add_columns(self, batch: Batch, num_rows: int) -> NDArray[np.uint64]:
+        """Give a batch tensors for the columns of rows; return their addresses."""
+        cut = self._cut if num_rows == self.batch_rows else self._cut_of(num_rows)
+        tensors: list[Tensor] = []
+        address = 0
+        capsules = self._pool.acquire(cut.pieces)
+        for capsule, (dtype, sizes) in zip(capsules, cut.splits, strict=True):
+            piece = _from_dlpack(capsule)
+            address = address or piece.data_ptr()
+            tensors += piece.view(dtype).unsafe_split_with_sizes(sizes)
+        batch.update(zip(cut.names, tensors, strict=True))
+        for name, shape in cut.shapes:
+            batch[name] = batch[name].view(shape)
+        return cut.places + np.uint64(address)
 
 
 def _addresses(tensors: Sequence[Tensor]) -> NDArray[np.uint64]:

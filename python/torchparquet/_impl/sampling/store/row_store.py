@@ -49,7 +49,7 @@ from torchparquet.errors import CorruptFileError, users_level
 # Small data has pieces for several ranks to make.
 _PIECE_BYTES, _LEAST_PIECE_BYTES, _PIECES = 128 << 20, 1 << 20, 16
 _BATCH_ROWS = 1 << 16
-_FORMAT = 1
+_FORMAT = 2
 # How long a wait for another process lasts between two looks.
 _WAIT_SECONDS = 0.05
 
@@ -229,7 +229,7 @@ class RowStore:
             descriptor = unnamed_memory()
             try:
                 self._write(number, descriptor)
-                self._take(number, Piece(descriptor, None))
+                self._take(number, Piece(descriptor, self._name(number)))
             finally:
                 os.close(descriptor)
             return True
@@ -254,6 +254,10 @@ class RowStore:
         """Return the file of a piece; None in memory."""
         return None if self.folder is None else self.folder / f"{number:06}.rows"
 
+    def _name(self, number: int) -> str:
+        """Return what a piece says that it is, wherever its file is."""
+        return f"{'' if self.folder is None else self.folder.name}/{number}"
+
     def _opened(self, number: int, path: Path) -> bool:
         """Open a piece; False if there is none, or it is damaged and was removed."""
         try:
@@ -261,8 +265,7 @@ class RowStore:
         except FileNotFoundError:
             return False
         try:
-            num_rows = int(self._first[number + 1] - self._first[number])
-            piece = Piece(descriptor, num_rows)
+            piece = Piece(descriptor, self._name(number))
         except ValueError as error:
             self._remove_damaged(path, str(error))
             return False
@@ -354,7 +357,8 @@ class RowStore:
                 item_bytes += len(items)
                 self.check_memory(self._num_workers, held + written * size + item_bytes)
         assert layout is not None  # noqa: S101
-        finish_piece(descriptor, layout, written, written * layout.record_bytes + item_bytes)
+        content_bytes = written * layout.record_bytes + item_bytes
+        finish_piece(descriptor, layout, self._name(number), content_bytes)
 
     # Room on the disk.
 
