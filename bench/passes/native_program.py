@@ -24,6 +24,7 @@ _UNITS = (
     "kernels/codecs/snappy",
     "kernels/codecs/zstd",
     "kernels/codecs/zstd_blocks",
+    "kernels/codecs/zstd_content",
     "kernels/codecs/zstd_literals",
     "kernels/codecs/zstd_sequences",
     "kernels/codecs/zstd_tables",

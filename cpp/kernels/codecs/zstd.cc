@@ -1,5 +1,6 @@
 #include "kernels/codecs/zstd.h"
 
+#include "kernels/codecs/zstd_content.h"
 #include "kernels/codecs/zstd_literals.h"
 #include "kernels/codecs/zstd_sequences.h"
 #include "kernels/xxhash64.h"

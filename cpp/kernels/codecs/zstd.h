@@ -8,6 +8,7 @@
 
 #include "kernels/codecs/block_lanes.h"
 #include "kernels/codecs/zstd_blocks.h"
+#include "kernels/codecs/zstd_content.h"
 
 namespace torchparquet::kernels {
 

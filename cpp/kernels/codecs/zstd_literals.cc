@@ -7,9 +7,12 @@
 namespace torchparquet::kernels {
 namespace {
 
-// Each round takes up to 55 bits of each stream, which is 7 bytes.
-constexpr int64_t kRoundLiterals = 5;
+// Each round takes up to 55 bits of each stream, which is 7 bytes. Of codes of up to 9
+// bits, these are six literals, or else five.
 constexpr int64_t kRoundBytes = 7;
+constexpr int64_t kRoundLiterals = 5;
+constexpr int64_t kShortLiterals = 6;
+constexpr int kShortBits = 9;
 
 int64_t QuarterOf(const ZstdStreams& streams) {
   return static_cast<int64_t>((streams.num_literals + 3) / 4);
@@ -17,6 +20,35 @@ int64_t QuarterOf(const ZstdStreams& streams) {
 int64_t LiteralsOf(const ZstdStreams& streams, size_t stream) {
   const int64_t quarter = QuarterOf(streams);
   return stream < 3 ? quarter : static_cast<int64_t>(streams.num_literals) - 3 * quarter;
+}
+
+// Loads the next word of a stream. GCC would store the place and load it again at once,
+// which every literal after it would wait for.
+template <bool kBmi2>
+[[gnu::always_inline]] inline void LoadNext(uint64_t* word, const uint8_t** in) {
+#if defined(TORCHPARQUET_BMI2)
+  if constexpr (kBmi2) {
+    uint64_t taken;
+    const uint8_t* place;
+    asm("tzcnt %[word], %[taken]\n\t"
+        "mov %[taken], %[word]\n\t"
+        "shr $3, %[word]\n\t"
+        "mov %[in], %[place]\n\t"
+        "sub %[word], %[place]\n\t"
+        "mov %[place], %[in]\n\t"
+        "mov (%[place]), %[word]\n\t"
+        "and $7, %k[taken]\n\t"
+        "or $1, %[word]\n\t"
+        "shlx %[taken], %[word], %[word]"
+        : [word] "+r"(*word), [taken] "=&r"(taken), [place] "=&r"(place), [in] "+m"(*in)
+        :
+        : "cc");
+    return;
+  }
+#endif
+  const int taken = std::countr_zero(*word);
+  *in -= taken >> 3;
+  *word = (Load64Bits(*in) | 1) << (taken & 7);
 }
 
 // The four streams of a block, or the eight of two blocks, under way. The word of a
@@ -50,51 +82,52 @@ struct StreamGroup {
 
   // The rounds that are certain to stay within the streams, but for 7 bytes before one,
   // and within the literals.
+  template <int64_t kLiterals>
   int64_t RoundsWithin() const {
     int64_t bytes = in[0] - begin[0];
     for (size_t i = 1; i < kNumStreams; ++i) bytes = std::min(bytes, in[i] - begin[i]);
     if (bytes < 0) return 0;
-    return std::min(bytes / kRoundBytes + 1, left / kRoundLiterals);
+    return std::min(bytes / kRoundBytes + 1, left / kLiterals);
   }
 
-  // Processors look at about a hundred instructions that wait: of one literal of each
-  // stream, not of one stream after the other.
-  template <bool kBmi2>
-  [[gnu::always_inline]] void Round() {
-#pragma GCC unroll 8
-    for (size_t i = 0; i < kNumStreams; ++i) {
-      const int taken = std::countr_zero(words[i]);
-      in[i] -= taken >> 3;
-      words[i] = (Load64Bits(in[i]) | 1) << (taken & 7);
-    }
-    // A shift by a register can have its result in another one.
-    // NOLINTNEXTLINE(misc-const-correctness)
-    uint64_t below_code = 64 - ZstdHuffmanTable::kBits;
-    if constexpr (kBmi2) asm("" : "+r"(below_code));
-#pragma GCC unroll 5
-    for (size_t j = 0; j < kRoundLiterals; ++j) {
-#pragma GCC unroll 8
-      for (size_t i = 0; i < kNumStreams; ++i) {
-        const ZstdHuffmanTable& table = tables[i / kNumZstdStreams];
-        const uint64_t code = words[i] >> below_code;
-        const uint32_t found = table.codes[code];
-        words[i] <<= found & 63;
-        uint8_t* const literals = out[i / kNumZstdStreams] +
-                                  i % kNumZstdStreams * ZstdLiteralMemory::kStreamBytes;
-        literals[j] = static_cast<uint8_t>(found >> 8);
-      }
-    }
-    for (uint8_t*& literals : out) literals += kRoundLiterals;
-    left -= kRoundLiterals;
-  }
-
-  template <bool kBmi2>
+  // Makes all rounds that are certain. What is under way is in copies that no other
+  // function sees, so that it stays in registers. Processors look at about a hundred
+  // instructions that wait: of one literal of each stream, not of one stream after the
+  // other.
+  template <bool kBmi2, int64_t kLiterals>
   [[gnu::always_inline]] void Run() {
-    StreamGroup group = *this;
-    for (int64_t rounds; (rounds = group.RoundsWithin()) > 0;) {
-      for (; rounds > 0; --rounds) group.template Round<kBmi2>();
+    for (int64_t rounds; (rounds = RoundsWithin<kLiterals>()) > 0;) {
+      auto word = words;
+      auto place = in;
+      auto to = out;
+      const ZstdHuffmanTable* const first = tables;
+      // A shift by a register can have its result in another one.
+      // NOLINTNEXTLINE(misc-const-correctness)
+      uint64_t below_code = 64 - ZstdHuffmanTable::kBits;
+      if constexpr (kBmi2) asm("" : "+r"(below_code));
+      left -= kLiterals * rounds;
+      for (; rounds > 0; --rounds) {
+#pragma GCC unroll 8
+        for (size_t i = 0; i < kNumStreams; ++i) LoadNext<kBmi2>(&word[i], &place[i]);
+#pragma GCC unroll 6
+        for (size_t j = 0; j < kLiterals; ++j) {
+#pragma GCC unroll 8
+          for (size_t i = 0; i < kNumStreams; ++i) {
+            const uint64_t code = word[i] >> below_code;
+            const uint32_t found = first[i / kNumZstdStreams].codes[code];
+            word[i] <<= found & 63;
+            uint8_t* const literals =
+                to[i / kNumZstdStreams] +
+                i % kNumZstdStreams * ZstdLiteralMemory::kStreamBytes;
+            literals[j] = static_cast<uint8_t>(found >> 8);
+          }
+        }
+        for (uint8_t*& literals : to) literals += kLiterals;
+      }
+      words = word;
+      in = place;
+      out = to;
     }
-    *this = group;
   }
 
   BackwardBits BitsLeft(size_t stream) const {
@@ -104,18 +137,18 @@ struct StreamGroup {
 };
 
 #if defined(TORCHPARQUET_BMI2)
-template <size_t kNumStreams>
+template <int64_t kLiterals, size_t kNumStreams>
 TORCHPARQUET_BMI2 void RunBmi2(StreamGroup<kNumStreams>* group) {
-  group->template Run<true>();
+  group->template Run<true, kLiterals>();
 }
 #endif
 
-template <size_t kNumStreams>
+template <int64_t kLiterals, size_t kNumStreams>
 void Run(StreamGroup<kNumStreams>* group) {
 #if defined(TORCHPARQUET_BMI2)
-  if (ChosenInstructions() == Instructions::kAvx2) return RunBmi2(group);
+  if (ChosenInstructions() == Instructions::kAvx2) return RunBmi2<kLiterals>(group);
 #endif
-  group->template Run<false>();
+  group->template Run<false, kLiterals>();
 }
 
 // The literals of a stream one by one. Returns whether they are all that it has.
@@ -135,7 +168,15 @@ void RunGroup(const std::array<ZstdStreams*, kNumLanes>& lanes, size_t first_lan
   constexpr size_t kNumStreams = kNumLanes * kNumZstdStreams;
   StreamGroup<kNumStreams> group(lanes, first_lane, memory);
   const int64_t left = group.left;
-  Run(&group);
+  int max_bits = 0;
+  for (size_t i = 0; i < kNumLanes; ++i) {
+    max_bits = std::max(max_bits, group.tables[i].max_bits);
+  }
+  if (max_bits <= kShortBits) {
+    Run<kShortLiterals>(&group);
+  } else {
+    Run<kRoundLiterals>(&group);
+  }
   for (size_t i = 0; i < kNumStreams; ++i) {
     lanes[i / kNumZstdStreams]->bits[i % kNumZstdStreams] = group.BitsLeft(i);
   }

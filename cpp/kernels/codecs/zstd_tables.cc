@@ -285,6 +285,7 @@ bool ReadHuffmanTable(std::span<const uint8_t>* in, ZstdHuffmanTable* table) {
 
   // The literals by weight, and within one weight by number. They are found by weight:
   // to count them first, each would wait for the count before it.
+  table->max_bits = max_bits;
   uint16_t* codes = table->codes.data();
   for (int weight = 1; weight <= max_bits; ++weight) {
     const auto num_bits = static_cast<uint32_t>(max_bits + 1 - weight);

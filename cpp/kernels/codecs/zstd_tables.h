@@ -14,6 +14,7 @@ namespace torchparquet::kernels {
 // and the bits of the code.
 struct ZstdHuffmanTable {
   static constexpr int kBits = 11;
+  int max_bits = 0;  // of a code
   std::array<uint16_t, 1 << kBits> codes;
 };
 
