@@ -84,11 +84,11 @@ def test_no_rank_replaces_what_another_has_distrusted(tmp_path: Path, spoil: Any
     codec: Codec[list[int]] = Codec(lambda value: {"value": value}, lambda parts: parts["value"])
     of: Pass[list[int]] = Pass(["x"], lambda _: codec, lambda _: [3], lambda parts: parts[0])
 
-    def look(what: str, _: int, work: Any) -> list[bytes]:
+    def look(what: str, _count: int, work: Any, *_begun: Any) -> list[bytes]:
         said[what] = [work(0, 1)]
         return said[what]
 
-    def hear(what: str, _: int, work: Any) -> list[bytes]:
+    def hear(what: str, _count: int, work: Any, *_begun: Any) -> list[bytes]:
         return said[what] if '"kept"' in what else [work(0, 1)]
 
     with pytest.warns(UserWarning, match=f"a cache is ignored, because (it )?{why}"):
