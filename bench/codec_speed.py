@@ -9,6 +9,7 @@ on one thread; those that are not installed are left out.
     python bench/codec_speed.py                          # all codecs, one thread and two
     python bench/codec_speed.py --codecs snappy --threads 1
     python bench/codec_speed.py --codecs zstd --levels 1 3 9 19 --threads 1
+    python bench/codec_speed.py --stages 1               # of the zstd kernel, by perf record
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import itertools
+import re
 import statistics
 import struct
 import subprocess
@@ -79,6 +81,50 @@ def _package_speed(
     return num_bytes / 1e9 / statistics.median(seconds[1:])
 
 
+# By names of the kernel's functions. A loop of literals is one for a number of streams too.
+_STAGES = {
+    "headers and tables": r"Read|Build",
+    "literals": r"Run\w*<\d+l, ",
+    "sequences": r"Run\w*<\d+ul>",
+    "copies": r"Write",
+}
+
+
+def _print_stages(level: int, kinds: list[tuple[str, list[bytes]]], folder: Path) -> None:
+    """Print where the zstd kernel spends its time, on pages one by one and in pairs."""
+    print(f"\nShares of the kernel's time at level {level}\n")
+    print("| pages | " + " | ".join(_STAGES) + " |\n| --- |" + " ---: |" * len(_STAGES))
+    for name, pages in kinds:
+        program = _program("zstd", _compressed("zstd", level, pages), folder)
+        data = ["-i", str(folder / "perf.data")]
+        record = ["perf", "record", "-q", "-e", "cpu-clock", "-o", data[1]]
+        subprocess.run([*record, *program, "1", "7"], check=True, capture_output=True)
+        report = ["perf", "report", *data, "--stdio", "-F", "overhead,symbol"]
+        lines = subprocess.run(report, check=True, capture_output=True, text=True).stdout
+        own = re.findall(
+            r"([\d.]+)%.*torchparquet::kernels::(?:\(anonymous namespace\)::)?(.*)", lines
+        )
+        of = [
+            sum(float(share) for share, function in own if re.match(pattern, function))
+            for pattern in _STAGES.values()
+        ]
+        print(f"| {name} | " + " | ".join(f"{one / max(sum(of), 1e-9):.0%}" for one in of) + " |")
+
+
+def _compressed(codec: str, level: int | None, pages: list[bytes]) -> list[tuple[bytes, int]]:
+    arrow_codec = pa.Codec(_CODECS[codec][1], compression_level=level)
+    return [(arrow_codec.compress(page, asbytes=True), len(page)) for page in pages]
+
+
+def _program(codec: str, compressed: list[tuple[bytes, int]], directory: Path) -> list[str]:
+    """Return the command that decompresses pages; numbers of threads and repeats come after it."""
+    path = directory / "pages"
+    with path.open("wb") as file:
+        for page, size in compressed:
+            file.write(struct.pack("<II", size, len(page)) + page)
+    return [str(compiled("codec_speed.cc", directory)), str(path), str(_CODECS[codec][0])]
+
+
 def measure(
     codec: str,
     level: int | None,
@@ -88,15 +134,8 @@ def measure(
     directory: Path,
 ) -> dict[str, float]:
     """Return the GB/s of each way for these pages."""
-    number, name = _CODECS[codec]
-    arrow_codec = pa.Codec(name, compression_level=level)
-    compressed = [(arrow_codec.compress(page, asbytes=True), len(page)) for page in pages]
-    path = directory / "pages"
-    with path.open("wb") as file:
-        for page, size in compressed:
-            file.write(struct.pack("<II", size, len(page)) + page)
-    command = [str(compiled("codec_speed.cc", directory)), str(path), str(number)]
-    command += [str(num_threads), str(repeats)]
+    compressed = _compressed(codec, level, pages)
+    command = [*_program(codec, compressed, directory), str(num_threads), str(repeats)]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     speed = {way: float(value) for way, value in map(str.split, printed.splitlines())}
     num_bytes = sum(map(len, pages))
@@ -136,10 +175,14 @@ def main() -> None:
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rows", type=int, default=1 << 20)
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--stages", type=int, metavar="LEVEL", help="only those of zstd")
     arguments = parser.parse_args()
     print(f"{described(environment(max(arguments.threads)))}; median of {arguments.repeats}")
     kinds = list(kinds_of_pages(arguments.rows))
     with tempfile.TemporaryDirectory() as folder:
+        if arguments.stages is not None:
+            _print_stages(arguments.stages, kinds, Path(folder))
+            return
         for codec in arguments.codecs:
             for level, num_threads in itertools.product(arguments.levels, arguments.threads):
                 options = codec, level
