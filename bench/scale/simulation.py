@@ -30,7 +30,7 @@ SCALE = 1024
 _FIRST_SPAN, _MAX_SPAN, _MAX_TRIES, _MAX_SECONDS, _BURST = 0.1, 20.0, 91, 180.0, 0.5
 _TURN_SECONDS = 0.02
 # Connections of a rank, see `files/store_reading`.
-_LEAST, _LEAST_FOR_SMALL = 8, 32
+_LEAST = 8
 
 
 @dataclass(frozen=True)
@@ -252,9 +252,8 @@ class World:
 
     def ask_small(self, rank: int, num_requests: int) -> simpy.Event:
         """Ask for footers or columns by the native client, and return when all have come."""
-        client = self._clients.get(rank) or self._clients.setdefault(
-            rank, _Client(self, _LEAST_FOR_SMALL)
-        )
+        least = min(64, max(32, 4096 // self.num_ranks))
+        client = self._clients.get(rank) or self._clients.setdefault(rank, _Client(self, least))
         return client.ask(num_requests, 0.0, num_requests)
 
     def fetch(self, num_requests: int, seconds_each: float, first: int) -> None:

@@ -27,6 +27,15 @@ def num_ranks_here() -> int:
     return num_tasks if num_tasks > 1 else _num_ranks_by_store()
 
 
+def num_ranks_of_job() -> int:
+    """Return how many ranks the job has, as far as torch.distributed or a launcher tells."""
+    dist = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        return int(dist.get_world_size())
+    told = os.environ.get("WORLD_SIZE", "")
+    return max(1, int(told)) if told.isdecimal() else num_ranks_here()
+
+
 def num_own_processors() -> int:
     """Return how many of the processors that this process may use are its share of the ranks'."""
     usable, num_ranks = num_processors(), num_ranks_here()

@@ -23,7 +23,7 @@ from torchparquet._impl.files.remote.failures import (
 )
 from torchparquet._impl.files.remote.store import Entry, Store, entity_tag, may_be_same
 from torchparquet._impl.files.remote.urls import redacted
-from torchparquet._impl.processors import num_own_processors, num_ranks_here
+from torchparquet._impl.processors import num_own_processors, num_ranks_here, num_ranks_of_job
 from torchparquet.errors import one_line
 
 if TYPE_CHECKING:
@@ -58,12 +58,14 @@ class StoreReading:
             with plain_errors("make an address of", listing.paths[0], store.secrets):
                 if not native.has_http() or maker(listing.names[0], listing.stamps[0]) is None:
                     maker = None
-        # A machine's processes that read share 64, and each has 8 at least, or 32 for footers and
-        # conditions, which are small and mostly waited for: with 64 each, 128 ranks of one store
-        # have more requests refused, and take longer. Large machines have four for each processor:
-        # one thread of the client brings what three others decode, or more, and needs 16.
+        # A machine's processes that read share 64, and each has 8 at least. For footers and
+        # conditions, which are small and mostly waited for, it has 32, or 64 in a small job: with
+        # 64 each, 128 ranks of one store have more requests refused, and take longer. Large
+        # machines have four for each processor: one thread of the client brings what three others
+        # decode, or more, and needs 16.
         of_rank = max(64 // num_ranks_here(), 4 * num_own_processors())
-        connections = max(32 if just_listed else 8, of_rank // num_workers)
+        least = min(64, max(32, 4096 // num_ranks_of_job())) if just_listed else 8
+        connections = max(least, of_rank // num_workers)
         client_threads = max(1, num_own_processors() // (4 * num_workers))
         client = {
             "max_connections": connections,
