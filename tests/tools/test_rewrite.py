@@ -83,8 +83,8 @@ def rewritten(report_of: Any) -> Any:
 @pytest.fixture
 def refused(error_of: Any) -> Any:
     """Fail to rewrite files to a directory, and return the error."""
-    return lambda source, output, *options: error_of(
-        "rewrite", source, "--output", output, *options
+    return lambda source, output, *options, code=1: error_of(
+        "rewrite", source, "--output", output, *options, code=code
     )
 
 
@@ -425,6 +425,7 @@ def test_another_rewrite_is_not_gone_on_with(
     output = tmp_path / "o"
     level = ("--codec", "snappy", "--codec-level", 3)
     assert "--codec-level 3 does not go with --codec snappy" in refused(data, output, *level)
+    assert "--seed needs --shuffle" in refused(data, output, "--seed", 3, code=2)
     rewritten(data, output)  # what is refused begins none
     before = {path: path.read_bytes() for path in files_of(output)}
     assert "with codec=None, not 'lz4'" in refused(data, output, "--codec", "lz4")

@@ -115,6 +115,8 @@ def command(
     for needing, needed in (("pack", "tokenizer"), ("tokenizer", "pack")):
         if options[needing] is not None and options[needed] is None:
             raise click.UsageError(f"--{needing} needs --{needed} NAME")
+    if options["seed"] and not options["shuffle"]:
+        raise click.UsageError("--seed needs --shuffle, whose permutation it chooses")
     wanted = RewriteOptions(page_checksums=not no_page_checksums, **options)
     return rewrite(data, output, wanted, cluster_of(ray, wanted.max_memory))
 
