@@ -68,7 +68,7 @@ class Error : public std::runtime_error {
 // A message of parts: texts, and numbers in decimal digits. Takes them by value, so that
 // loops which may fail keep theirs in registers.
 template <typename... Parts>
-std::string Text(Parts... parts) {
+std::string Text(Parts... parts) {  // NOLINT(performance-unnecessary-value-param)
   std::string text;
   const auto add = [&text](const auto& part) {
     if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(part)>>) {
