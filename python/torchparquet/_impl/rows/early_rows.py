@@ -9,7 +9,6 @@ all footers ──► the schema; where it differs: once more ─────┘
 from __future__ import annotations
 
 import hashlib
-import pickle
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from torchparquet._impl.rows.evaluation import FILTERS, Evaluation, Mask, Values, fulfilled
+from torchparquet._impl.rows.filters import content_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,9 +39,7 @@ class EarlyRows:
     def __init__(self, filters: pc.Expression) -> None:
         """Begin nothing yet."""
         self._filters = filters
-        # As text it may leave out the middle of a list.
-        content = pickle.dumps(filters, protocol=4)
-        self.told = hashlib.blake2b(content, digest_size=16).hexdigest()
+        self.told = hashlib.blake2b(content_of(filters), digest_size=16).hexdigest()
         # True if ranks have begun with all files, each with some.
         self.is_divided = False
         self._pool = ThreadPoolExecutor(_PARTS_AT_ONCE)

@@ -7,6 +7,7 @@ import decimal
 import functools
 import itertools
 import operator
+import pickle
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,6 +27,11 @@ def both(filters: Any, other: pc.Expression | list[Any] | None) -> Any:
     if other is None or filters is None:
         return other if filters is None else filters
     return filters_expression(filters) & filters_expression(other)
+
+
+def content_of(expression: pc.Expression) -> bytes:
+    """Return an expression whole; as text it may leave out the middle of a list."""
+    return pickle.dumps(expression, protocol=4)
 
 
 def filters_expression(filters: Any) -> pc.Expression:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -24,7 +23,7 @@ from torchparquet._impl.rows.evaluation import (
     Values,
     fulfilled,
 )
-from torchparquet._impl.rows.filters import FiltersArgument, filters_expression
+from torchparquet._impl.rows.filters import FiltersArgument, content_of, filters_expression
 from torchparquet._impl.rows.row_numbers import RowsArgument, chosen_rows, deleted_rows
 from torchparquet._impl.rows.splits import (
     SplitArgument,
@@ -155,8 +154,7 @@ def _conditions(
     expressions: dict[str, pc.Expression] = {}
     if arguments.filters is not None:
         expressions[FILTERS] = filters_expression(arguments.filters)
-        # An expression as text may leave out the middle of a list.
-        content = pickle.dumps(expressions[FILTERS], protocol=4)
+        content = content_of(expressions[FILTERS])
         found.append(_Condition(FILTERS, content, lambda _, rows, of: fulfilled(rows, of)))
     if arguments.rows is not None:
         chosen = chosen_rows(arguments.rows, manifest)
