@@ -82,14 +82,14 @@ def _tables(
           "given up | "
           "to torch's store | its server's seconds | GB it sends |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|---|---|---|")
-    # What is read of 8 MB at a time: for a first batch, ahead, and of each file in an epoch.
+    # Ranges of 8 MB: for a first batch, ahead, and of each file in an epoch.
     reading: dict[str, Any] = {"first_ranges": 8, "ranges_ahead": 32, "range_seconds": 8e6 / 90e6}
     starts: dict[str, dict[str, Any]] = {
         "first": {**reading, "ranges_of_file": 4},
         "cached": {**reading, "is_cached": True},
         "with a condition": {"has_condition": True, "first_ranges": 0},
     }
-    for num_ranks, num_files, kind in itertools.product(ranks, files, kinds or starts):
+    for num_ranks, num_files, kind in itertools.product(ranks, files, kinds):
         world = World(costs, num_ranks, min(num_ranks, _RANKS_PER_NODE), latency, _LIMIT)
         report = simulated(world, Start(num_files, **starts[kind]))
         for name in report.seconds:
@@ -111,7 +111,8 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="*", default=[2, 4, 8])
     parser.add_argument("--files", type=int, nargs="*", default=[64])
     parser.add_argument("--latency-ms", type=float)
-    parser.add_argument("--starts", nargs="*", help="of tables: first, cached, with a condition")
+    kinds = ("first", "cached", "with a condition")
+    parser.add_argument("--starts", nargs="*", choices=kinds, default=kinds, help="of tables")
     parser.add_argument("--repeats", type=int, default=1)
     arguments = parser.parse_args()
     random.seed(1)
