@@ -71,7 +71,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Machine:
-    """What ranks get of the processors of a machine, on which other programs run too.
+    """The part of a machine's processors that ranks get, beside other programs.
 
     It is measured, because it is no part of equal size: Linux divides processors among sessions
     first, and runs programs at once that have slept, as ranks do between answers.

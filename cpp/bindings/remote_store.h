@@ -43,7 +43,7 @@ class RemoteStore {
   const std::shared_ptr<const RemoteObject>& object(size_t file) const {
     return objects_.at(file);
   }
-  // What is read by Python. Other readers have tables of their own.
+  // The blocks that Python reads. Other readers have tables of their own.
   RemoteBlocks& blocks() { return *blocks_; }
   // Ends the requests that Python answers, and what it reads.
   void Close() {

@@ -128,7 +128,7 @@ class StorePlace:
         if is_bucket and glob.has_magic(name.partition("/")[0]):
             raise ValueError(f"a pattern must spell out the bucket: {shown!r}")
         with ThreadPoolExecutor(1) as thread:
-            # What is named as directories are is listed meanwhile; errors come with the look.
+            # A name without an ending is listed meanwhile; errors come with the look.
             if is_bucket and not PurePosixPath(name).suffix and not glob.has_magic(name):
                 thread.submit(self._list, name)
             # The Hub's library would list the whole directory anew for each file.

@@ -21,7 +21,7 @@ ReadRange: TypeAlias = Callable[[int, int], "bytes | memoryview"]
 
 # So many files have room always, and more as far as their bytes go.
 _FILES, _BYTES = 8, 128 << 20
-# What lies together is one request, as pyarrow would ask.
+# Ranges that lie together are one request, as pyarrow would ask.
 _HOLE_BYTES, _REQUEST_BYTES = 8 << 10, 32 << 20
 
 

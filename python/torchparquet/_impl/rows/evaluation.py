@@ -160,7 +160,7 @@ class Evaluation:
         first, end = np.searchsorted(self._manifest.row_group_file, [file, file + 1]).tolist()
         in_file = self._manifest.row_group_in_file[first:end]
         early = None if self._early is None else self._early.of(file)
-        # What has failed is tried again, now that all files are known.
+        # A file that failed is tried again, now that all files are known.
         if early is not None and early.exception() is None:
             fields, selections = early.result()
             if fields.equals(self.fields):

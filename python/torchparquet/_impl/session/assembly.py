@@ -181,7 +181,7 @@ class Source:
         if rows.filters is not None:
             # Values that can be read once are, here.
             rows = replace(rows, filters=filters_expression(rows.filters))
-        # What a table tells of its files comes after their footers.
+        # A table tells of its files after their footers.
         early = rows.early() if table is None else None
         with nullcontext() if early is None else closing(early):
             manifest, footers = open_manifest(

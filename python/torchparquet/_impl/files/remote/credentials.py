@@ -26,8 +26,9 @@ from torchparquet.errors import one_line
 # Returns options, and when they end in seconds since 1970; None if they do not or it is unknown.
 # The providers of Polars are such functions.
 OptionsFunction: TypeAlias = "Callable[[], tuple[Mapping[str, Any], float | None]]"
-# From what is done, the most parts that it has, and a function of a part and of how many there
-# are, to all parts. Processes with the same text do each part once.
+# From what is done, the most parts that it has, a function of a part and of how many there are,
+# and perhaps which parts this rank has begun with, to all parts. Processes with the same text do
+# each part once.
 Share: TypeAlias = "Callable[..., list[bytes]]"
 
 # A request's credentials must hold until the store has looked at it.
